@@ -1,0 +1,1 @@
+"""One running avatar: peers, turn-taking, playout, rendering, encoding."""

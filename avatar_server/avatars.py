@@ -1,0 +1,113 @@
+"""Avatar folders: who the avatars are, apart from how they are drawn.
+
+assets/avatars/<name>/
+    avatar.yaml    what `AvatarSpec` holds
+    persona.md     who it is, told to the language model
+    facts.md       what it knows: passages separated by blank lines
+    …              the renderer's own files (rig, pictures)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from avatar_server.paths import assets_dir, data_dir
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+class AvatarError(ValueError):
+    """An avatar folder that cannot be used; the message says why."""
+
+
+class VoiceSpec(BaseModel):
+    """Which voice speaks, and what to use where it cannot be had."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    fallbacks: list[str] = []
+    speed: float = Field(default=1.0, ge=0.5, le=2.0)
+
+
+class AvatarSpec(BaseModel):
+    """What `avatar.yaml` says, with persona and facts read from beside it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    description: str = ""
+    renderer: str = "puppet"
+    language: str = "en"
+    voice: VoiceSpec
+    greeting: str = ""
+    suggestions: list[str] = []
+    seed: int = 1
+    options: dict[str, Any] = {}
+    folder: Path
+    persona: str = ""
+    facts: list[str] = []
+
+
+def load_avatar(folder: Path) -> AvatarSpec:
+    """The avatar in `folder`; raises `AvatarError`."""
+    name = folder.name
+    if not NAME_PATTERN.fullmatch(name):
+        raise AvatarError(f"avatar name {name!r}: use lower-case letters, digits and hyphens")
+    try:
+        values = yaml.safe_load((folder / "avatar.yaml").read_text(encoding="utf-8")) or {}
+        persona = _text(folder / "persona.md")
+        facts = _text(folder / "facts.md")
+    except OSError as error:
+        raise AvatarError(
+            f"avatar {name}: cannot read {error.filename}: {error.strerror}"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise AvatarError(f"avatar {name}: {error}") from error
+    if not isinstance(values, dict):
+        raise AvatarError(f"avatar {name}: avatar.yaml must be a mapping")
+    try:
+        return AvatarSpec(
+            **{**values, "name": name, "folder": folder},
+            persona=persona,
+            facts=split_facts(facts),
+        )
+    except (ValidationError, TypeError) as error:
+        raise AvatarError(f"avatar {name}: {error}") from error
+
+
+def find_avatars(extra: Iterable[Path] = ()) -> dict[str, AvatarSpec]:
+    """All avatars by name: shipped, then the user's own, then `extra`; later ones win.
+
+    A broken folder raises `AvatarError`, so that a mistake is seen at start and not by a viewer.
+    """
+    found: dict[str, AvatarSpec] = {}
+    for root in (assets_dir() / "avatars", data_dir() / "avatars", *extra):
+        if not root.is_dir():
+            continue
+        for folder in sorted(root.iterdir()):
+            if (folder / "avatar.yaml").is_file():
+                found[folder.name] = load_avatar(folder)
+    return found
+
+
+def split_facts(text: str) -> list[str]:
+    """Passages of a facts file: blocks between blank lines, without Markdown headings."""
+    blocks = re.split(r"\n\s*\n", text.replace("\r\n", "\n"))
+    passages = []
+    for block in blocks:
+        lines = [line.strip() for line in block.splitlines() if not line.startswith("#")]
+        if passage := " ".join(line for line in lines if line):
+            passages.append(passage)
+    return passages
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""

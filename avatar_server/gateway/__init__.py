@@ -1,0 +1,1 @@
+"""The HTTP side: pages, signalling, the registry of sessions, supervision."""

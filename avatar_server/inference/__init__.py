@@ -1,0 +1,1 @@
+"""Models at work: speech to text, language, text to speech."""

@@ -1,0 +1,1 @@
+"""Metrics, turn traces and logs."""

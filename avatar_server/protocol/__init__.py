@@ -1,0 +1,1 @@
+"""What the processes, and the page, say to each other."""

@@ -1,0 +1,340 @@
+"""Messages between the gateway, avatar and inference processes (msgpack over ZeroMQ).
+
+Sockets: the gateway and the inference process each bind a ROUTER; an avatar process connects a
+DEALER, whose identity is its session id, to both; the gateway connects a DEALER to inference.
+Each message is one ZeroMQ frame (two at a ROUTER: the identity before it).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from renderers.contract import VisemeSpan
+
+PROTOCOL_VERSION = 1
+
+
+class Message(msgspec.Struct, kw_only=True, tag=True, omit_defaults=True):
+    """Base of every message; the class name is its tag on the wire."""
+
+
+# --- gateway -> avatar ----------------------------------------------------------------------
+
+
+class Offer(Message):
+    """A viewer wants in. Answered by `Answer` or `Problem` with the same `request`."""
+
+    request: str
+    viewer: str
+    sdp: str
+    can_speak: bool = True
+
+
+class AddCandidate(Message):
+    """A trickled ICE candidate (`candidate` is the attribute's value; empty: end of candidates)."""
+
+    viewer: str
+    candidate: str
+    sdp_mid: str | None = None
+    sdp_m_line_index: int | None = None
+
+
+class Leave(Message):
+    """A viewer said goodbye over HTTP."""
+
+    viewer: str
+
+
+class StopAvatar(Message):
+    """End the session now and exit; `reason` is shown to its viewers."""
+
+    reason: str
+
+
+# --- avatar -> gateway ----------------------------------------------------------------------
+
+
+class AvatarReady(Message):
+    """The avatar process can take viewers."""
+
+    session: str
+    pid: int
+    version: int = PROTOCOL_VERSION
+
+
+class Answer(Message):
+    """The SDP answer to an `Offer`."""
+
+    request: str
+    viewer: str
+    sdp: str
+
+
+class Problem(Message):
+    """A request could not be met; becomes an RFC 9457 problem document."""
+
+    request: str
+    status: int
+    title: str
+    detail: str
+
+
+class AvatarStatus(Message):
+    """Sent once a second, and at every join and leave. Its absence for 3 s means a hang."""
+
+    session: str
+    state: str
+    viewers: int
+    speaker: str | None = None
+    fps: float = 0.0
+    late_frames: int = 0
+    frames: int = 0
+    render_ms: float = 0.0
+    encode_ms: float = 0.0
+    bitrate_bps: float = 0.0
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+
+
+class StageSpan(msgspec.Struct, kw_only=True):
+    """One stage of a turn, in seconds from the viewer's last voiced sample (may be negative)."""
+
+    stage: str
+    start: float
+    end: float
+
+
+class TurnTrace(Message):
+    """A finished turn: when each stage ran, and the latency the viewer felt."""
+
+    session: str
+    turn: int
+    kind: Literal["speech", "text", "greeting"]
+    voice_to_voice_ms: float | None = None
+    stages: list[StageSpan] = []
+    outcome: Literal["answered", "interrupted", "failed", "empty"] = "answered"
+    viewer_text: str = ""
+    reply_text: str = ""
+
+
+# --- avatar -> inference --------------------------------------------------------------------
+
+
+class OpenSession(Message):
+    """Make a session known (again, after a restart of either side): persona, facts, voice.
+
+    `facts` are short passages, one statement or question-and-answer each. `voice` names a voice
+    of the TTS catalogue; `voice_fallbacks` are tried in order where it cannot be had.
+    """
+
+    session: str
+    avatar: str
+    persona: str
+    facts: list[str] = []
+    voice: str = ""
+    voice_fallbacks: list[str] = []
+    speed: float = 1.0
+    language: str = "en"
+
+
+class CloseSession(Message):
+    """Forget a session and cancel its jobs."""
+
+    session: str
+
+
+class Transcribe(Message):
+    """Recognise speech; answered by `Transcript`. `pcm` is s16le, mono, 16 kHz."""
+
+    session: str
+    job: str
+    purpose: Literal["partial", "speculative", "final"]
+    pcm: bytes
+    language: str | None = None
+
+
+class CheckEndOfTurn(Message):
+    """Has the viewer finished? Answered by `EndOfTurn`. `pcm`: the turn's last <= 8 s, 16 kHz."""
+
+    session: str
+    job: str
+    pcm: bytes
+
+
+class HistoryItem(msgspec.Struct, kw_only=True):
+    """One earlier turn's text; for the assistant only the words that were heard."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+class Respond(Message):
+    """Answer `text`: a stream of `ReplyAudio`, closed by `ReplyEnd` or `JobFailed`."""
+
+    session: str
+    job: str
+    text: str
+    history: list[HistoryItem] = []
+    language: str | None = None
+
+
+class Say(Message):
+    """Speak fixed text (a greeting, an apology): answered like `Respond`."""
+
+    session: str
+    job: str
+    text: str
+
+
+class Cancel(Message):
+    """Stop a job and free its place; nothing more is sent for it. Unknown jobs are ignored."""
+
+    session: str
+    job: str
+
+
+class Buffered(Message):
+    """How much speech is waiting to be played, so that decoding ahead can be bounded."""
+
+    session: str
+    job: str
+    seconds: float
+
+
+# --- inference -> avatar --------------------------------------------------------------------
+
+
+class JobTiming(msgspec.Struct, kw_only=True):
+    """Seconds a job waited in a queue and then ran."""
+
+    queued: float = 0.0
+    ran: float = 0.0
+
+
+class SessionOpened(Message):
+    """The session is known; `voice` is the one that will be used."""
+
+    session: str
+    voice: str
+    sample_rate_hz: int = 48_000
+
+
+class Transcript(Message):
+    """What was said. `text` is empty where there was no speech worth a turn."""
+
+    job: str
+    text: str
+    language: str = "en"
+    no_speech_probability: float = 0.0
+    timing: JobTiming = JobTiming()
+
+
+class EndOfTurn(Message):
+    """`probability` that the viewer has finished."""
+
+    job: str
+    probability: float
+    timing: JobTiming = JobTiming()
+
+
+class Word(msgspec.Struct, kw_only=True, array_like=True):
+    """A word of a clause, in seconds from the start of the clause's sound."""
+
+    text: str
+    start: float
+    end: float
+
+
+class ReplyAudio(Message):
+    """A piece of a clause's speech. `pcm` is s16le, mono, 48 kHz.
+
+    The first piece of a clause (`piece` 0) carries the clause's `text` (as shown in captions),
+    its `words` and its `visemes`, all timed from the clause's first sample. `last` closes it.
+    """
+
+    job: str
+    clause: int
+    piece: int
+    pcm: bytes
+    last: bool
+    text: str = ""
+    words: list[Word] = []
+    visemes: list[VisemeSpan] = []
+
+
+class ReplyEnd(Message):
+    """The reply is complete. `stages` are durations in ms (`llm_first_token`, `tts_first`, ...)."""
+
+    job: str
+    text: str
+    stages_ms: dict[str, float] = {}
+    emotion: str = "neutral"
+
+
+class JobFailed(Message):
+    """A job ended without a result; `message` says why in words an operator understands."""
+
+    job: str
+    code: Literal["overloaded", "bad_request", "unknown_session", "timeout", "engine"]
+    message: str
+
+
+# --- gateway <-> inference ------------------------------------------------------------------
+
+
+class AskInferenceStatus(Message):
+    """The gateway asks; answered by `InferenceStatus`."""
+
+
+class InferenceStatus(Message):
+    """What inference runs and how it does. Also sent unasked when it becomes ready."""
+
+    ready: bool
+    pid: int
+    phase: str = ""
+    models: dict[str, str] = {}
+    sessions: int = 0
+    queue_depth: dict[str, int] = {}
+    jobs_done: dict[str, int] = {}
+    jobs_failed: int = 0
+    stage_ms_p50: dict[str, float] = {}
+    rtf_tts: float = 0.0
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+    version: int = PROTOCOL_VERSION
+
+
+GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar
+AvatarToGateway = AvatarReady | Answer | Problem | AvatarStatus | TurnTrace
+AvatarToInference = (
+    OpenSession | CloseSession | Transcribe | CheckEndOfTurn | Respond | Say | Cancel | Buffered
+)
+InferenceToAvatar = (
+    SessionOpened | Transcript | EndOfTurn | ReplyAudio | ReplyEnd | JobFailed | InferenceStatus
+)
+ToInference = AvatarToInference | AskInferenceStatus
+AnyMessage = (
+    GatewayToAvatar | AvatarToGateway | AvatarToInference | InferenceToAvatar | AskInferenceStatus
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+
+
+class ProtocolError(ValueError):
+    """Bytes that are no message of this protocol."""
+
+
+def encode(message: Message) -> bytes:
+    """The message as msgpack."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> AnyMessage:
+    """The message in `data`; raises `ProtocolError` where there is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"not a message of this protocol: {error}") from error

@@ -1,0 +1,23 @@
+"""Faces: renderers that turn a `Pose` into video frames. Usable without the server."""
+
+from renderers.contract import (
+    VISEMES,
+    Attitude,
+    I420Frame,
+    Pose,
+    Rect,
+    Renderer,
+    Viseme,
+    VisemeSpan,
+)
+
+__all__ = [
+    "VISEMES",
+    "Attitude",
+    "I420Frame",
+    "Pose",
+    "Rect",
+    "Renderer",
+    "Viseme",
+    "VisemeSpan",
+]
