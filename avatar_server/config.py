@@ -259,13 +259,15 @@ def load_settings(
         settings = Settings(**values)
         if overrides:
             merged = _merge(settings.model_dump(), overrides)
-            settings = _validate_exactly(merged)
+            settings = settings_from_values(merged)
     except ValidationError as error:
         raise ConfigError(_explain(path, error)) from error
     return settings
 
 
-def _validate_exactly(values: dict[str, Any]) -> Settings:
+def settings_from_values(values: dict[str, Any]) -> Settings:
+    """Settings from exactly these values; the environment is not read."""
+
     class Fixed(Settings):
         @classmethod
         def settings_customise_sources(
