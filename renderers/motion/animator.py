@@ -1,0 +1,240 @@
+"""From what the avatar does and says to the `Pose` of each frame."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from renderers.contract import Attitude, Pose, Viseme, VisemeSpan
+from renderers.motion.coarticulation import JAW
+from renderers.motion.eyes import Blinks, Gaze
+from renderers.motion.mouth import Mouth
+from renderers.motion.noise import SmoothNoise
+from renderers.motion.spring import Spring
+
+
+class Mood(NamedTuple):
+    """What an emotion or attitude adds to the face at rest."""
+
+    smile: float = 0.0
+    frown: float = 0.0
+    brows: float = 0.0
+    inner: float = 0.0
+    squint: float = 0.0
+    pitch: float = 0.0
+    roll: float = 0.0
+
+
+EMOTIONS: dict[str, Mood] = {
+    "neutral": Mood(smile=0.12),
+    "happy": Mood(smile=0.62, brows=0.18, squint=0.30, pitch=0.8),
+    "sad": Mood(frown=0.45, brows=-0.10, inner=0.55, pitch=-1.8),
+    "surprised": Mood(brows=0.85, inner=0.25, pitch=1.0),
+    "thinking": Mood(brows=-0.12, squint=0.18, roll=1.6),
+    "apologetic": Mood(smile=0.06, frown=0.12, inner=0.6, pitch=-1.2, roll=-1.5),
+}
+
+_ATTITUDES: dict[Attitude, Mood] = {
+    Attitude.IDLE: Mood(smile=0.10),
+    Attitude.LISTENING: Mood(smile=0.10, brows=0.22, inner=0.08, pitch=-0.8, roll=1.6),
+    Attitude.THINKING: Mood(brows=-0.10, inner=0.16, squint=0.14, pitch=1.4, roll=-2.0),
+    Attitude.SPEAKING: Mood(smile=0.06, brows=0.04),
+}
+
+# How much the head drifts, per attitude.
+_SWAY = {
+    Attitude.IDLE: 1.0,
+    Attitude.LISTENING: 0.6,
+    Attitude.THINKING: 0.9,
+    Attitude.SPEAKING: 1.35,
+}
+
+
+class Animator:
+    """One face's behaviour, deterministic under `seed`.
+
+    `pose` is called on one thread with times (media seconds) that do not go back; the other
+    methods may be called from another thread.
+    """
+
+    def __init__(self, *, seed: int = 1) -> None:
+        random = Random(seed)
+        self._random = random
+        self._lock = threading.Lock()
+        self._mouth = Mouth()
+        self._blinks = Blinks(random)
+        self._gaze = Gaze(random)
+        self._attitude = Attitude.IDLE
+        self._emotion = EMOTIONS["neutral"]
+        self._emotion_until = 0.0
+        self._last: float | None = None
+        self._nod_at = -10.0
+        self._next_nod = 2.0
+        self._nod_depth = 0.0
+        self._loud_slow = 0.0
+        base = seed * 7919
+        self._drift = {
+            name: SmoothNoise(base + index, rate)
+            for index, (name, rate) in enumerate(
+                (("yaw", 0.23), ("pitch", 0.19), ("roll", 0.15), ("sway", 0.11), ("brow", 0.31))
+            )
+        }
+        self._breath_phase = 0.0
+        self._breath_rate = SmoothNoise(base + 50, 0.07)
+        self._springs = {
+            name: Spring(half_life)
+            for name, half_life in (
+                ("yaw", 0.16),
+                ("pitch", 0.14),
+                ("roll", 0.20),
+                ("gaze_x", 0.022),
+                ("gaze_y", 0.022),
+                ("smile", 0.22),
+                ("frown", 0.22),
+                ("brows", 0.10),
+                ("inner", 0.14),
+                ("squint", 0.15),
+                ("beat", 0.07),
+                ("jaw", 0.018),
+                ("sway", 0.3),
+            )
+        }
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def set_attitude(self, attitude: Attitude, t: float) -> None:
+        """What the avatar does from media time `t` on."""
+        with self._lock:
+            if attitude is self._attitude:
+                return
+            self._attitude = attitude
+            self._gaze.retarget(t)
+            if attitude is Attitude.LISTENING:
+                self._next_nod = t + self._random.uniform(1.4, 2.6)
+
+    def set_emotion(self, name: str, t: float, *, for_s: float = 6.0) -> None:
+        """Show an emotion of `EMOTIONS` for a while. An unknown one shows as neutral."""
+        with self._lock:
+            self._emotion = EMOTIONS.get(name, EMOTIONS["neutral"])
+            self._emotion_until = t + for_s
+
+    def add_speech(
+        self, start: float, visemes: Sequence[VisemeSpan], energy: NDArray[np.float32]
+    ) -> None:
+        """A clause sounds from media time `start`; `energy` is its RMS (0..1) per 10 ms."""
+        with self._lock:
+            self._mouth.add(start, visemes, energy)
+
+    def extend_energy(self, start: float, energy: NDArray[np.float32]) -> None:
+        """More of the loudness of the clause that started at `start`."""
+        with self._lock:
+            self._mouth.extend_energy(start, energy)
+
+    def shift_speech(self, after: float, by: float) -> None:
+        """The sound paused for `by` seconds at media time `after`."""
+        with self._lock:
+            self._mouth.shift(after, by)
+
+    def cut_speech(self, at: float) -> None:
+        """The sound ends at media time `at`; the mouth closes quickly."""
+        with self._lock:
+            self._mouth.cut(at)
+
+    # --- what is seen -----------------------------------------------------------------------
+
+    def pose(self, t: float, out: Pose | None = None) -> Pose:
+        """The face at media time `t`, written into `out` where one is given."""
+        pose = out or Pose()
+        with self._lock:
+            dt = 1 / 30 if self._last is None else min(max(t - self._last, 0.0), 0.25)
+            self._last = t
+            speaking = self._mouth.weights(t, pose.visemes)
+            loud = self._mouth.loudness(t)
+            mood = self._mood(t)
+            self._face(pose, t, dt, mood, loud, speaking)
+            self._head(pose, t, dt, mood)
+            self._eyes(pose, t, dt)
+        return pose
+
+    def _mood(self, t: float) -> Mood:
+        attitude = _ATTITUDES[self._attitude]
+        if t >= self._emotion_until:
+            self._emotion = EMOTIONS["neutral"]
+        return Mood(*(a + e for a, e in zip(attitude, self._emotion, strict=True)))
+
+    def _face(
+        self, pose: Pose, t: float, dt: float, mood: Mood, loud: float, speaking: bool
+    ) -> None:
+        spring = self._springs
+        # Emphasis: loudness above its running mean. 0.05-0.2 is the RMS of normal speech.
+        self._loud_slow += (loud - self._loud_slow) * min(dt / 0.6, 1.0)
+        emphasis = min(max((loud - self._loud_slow) / 0.12, 0.0), 1.0) if speaking else 0.0
+        beat = spring["beat"].step(emphasis, dt)
+
+        effort = 0.82 + 0.18 * min(loud / 0.15, 1.3) if speaking else 1.0
+        jaw = float(pose.visemes @ JAW) * effort
+        closed = float(pose.visemes[Viseme.PP])
+        jaw = spring["jaw"].step(jaw, dt)
+        pose.jaw = max(jaw * (1.0 - closed * closed), 0.0)
+
+        busy = 1.0 - 0.45 * min(float(pose.visemes.sum()), 1.0)
+        pose.smile = min(max(spring["smile"].step(mood.smile * busy, dt), 0.0), 1.0)
+        pose.frown = min(max(spring["frown"].step(mood.frown * busy, dt), 0.0), 1.0)
+        drift = 0.07 * self._drift["brow"](t)
+        brows = spring["brows"].step(mood.brows + 0.42 * beat, dt)
+        lift = brows + drift
+        pose.brow_left = min(max(lift + 0.04 * self._drift["roll"](t), -1.0), 1.0)
+        pose.brow_right = min(max(lift - 0.04 * self._drift["roll"](t), -1.0), 1.0)
+        pose.brow_inner = min(max(spring["inner"].step(mood.inner, dt), -1.0), 1.0)
+        pose.squint = min(max(spring["squint"].step(mood.squint, dt), 0.0), 1.0)
+
+    def _head(self, pose: Pose, t: float, dt: float, mood: Mood) -> None:
+        spring = self._springs
+        sway = _SWAY[self._attitude]
+        beat = spring["beat"].value
+        yaw = 3.2 * sway * self._drift["yaw"](t) + 3.0 * self._gaze.x
+        pitch = 1.9 * sway * self._drift["pitch"](t) + 2.0 * self._gaze.y + mood.pitch
+        roll = 1.7 * sway * self._drift["roll"](t) + mood.roll
+        pitch -= 2.4 * beat + self._nod(t)
+        pose.yaw = min(max(spring["yaw"].step(yaw, dt), -12.0), 12.0)
+        pose.pitch = min(max(spring["pitch"].step(pitch, dt), -8.0), 8.0)
+        pose.roll = min(max(spring["roll"].step(roll, dt), -8.0), 8.0)
+        pose.sway_x = spring["sway"].step(sway * self._drift["sway"](t), dt)
+
+        # 12-18 breaths a minute; breathing in takes about 40% of the time.
+        self._breath_phase += dt * (0.25 + 0.05 * self._breath_rate(t))
+        phase = self._breath_phase % 1.0
+        x = phase / 0.4 if phase < 0.4 else 1.0 - (phase - 0.4) / 0.6
+        pose.breath = x * x * (3 - 2 * x)
+
+    def _nod(self, t: float) -> float:
+        """Degrees of a listener's nod at time `t`: two dips, the second smaller."""
+        if self._attitude is Attitude.LISTENING and t >= self._next_nod:
+            self._nod_at = t
+            self._nod_depth = self._random.uniform(2.2, 4.2)
+            self._next_nod = t + self._random.uniform(2.6, 5.5)
+        since = t - self._nod_at
+        if not 0 <= since < 0.9:
+            return 0.0
+        first = max(0.0, 1.0 - abs(since - 0.2) / 0.22)
+        second = max(0.0, 1.0 - abs(since - 0.6) / 0.22)
+        return self._nod_depth * (first + 0.45 * second)
+
+    def _eyes(self, pose: Pose, t: float, dt: float) -> None:
+        spring = self._springs
+        gaze_x, gaze_y = self._gaze.step(t, self._attitude)
+        if self._gaze.jumped and self._random.random() < 0.45:
+            self._blinks.soon(t)
+        # The eyes hold their target while the head moves under them (vestibulo-ocular reflex).
+        gaze_x -= spring["yaw"].value * 0.022
+        gaze_y -= spring["pitch"].value * 0.02
+        pose.gaze_x = min(max(spring["gaze_x"].step(gaze_x, dt), -1.0), 1.0)
+        pose.gaze_y = min(max(spring["gaze_y"].step(gaze_y, dt), -1.0), 1.0)
+        blink = self._blinks.value(t, self._attitude)
+        pose.blink_left = blink
+        pose.blink_right = self._blinks.value(t - 0.006, self._attitude) if blink else 0.0
