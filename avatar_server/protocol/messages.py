@@ -82,11 +82,15 @@ class Problem(Message):
 
 
 class AvatarStatus(Message):
-    """Sent once a second, and at every join and leave. Its absence for 3 s means a hang."""
+    """Sent once a second, and at every join and leave. Its absence for 3 s means a hang.
+
+    `viewer_ids` are the viewers present now: the gateway frees the place of any other.
+    """
 
     session: str
     state: str
     viewers: int
+    viewer_ids: list[str] = []
     speaker: str | None = None
     fps: float = 0.0
     late_frames: int = 0
