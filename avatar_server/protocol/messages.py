@@ -210,7 +210,7 @@ class Buffered(Message):
 # --- inference -> avatar --------------------------------------------------------------------
 
 
-class JobTiming(msgspec.Struct, kw_only=True):
+class JobTiming(msgspec.Struct, kw_only=True, frozen=True):
     """Seconds a job waited in a queue and then ran."""
 
     queued: float = 0.0
