@@ -37,6 +37,8 @@ class HttpSettings(Section):
     """Address to listen on. Microphones work on localhost or over https only."""
     port: int = Field(default=8080, ge=0, le=65535)
     """TCP port; 0 takes a free one."""
+    allowed_origins: list[str] = []
+    """Origins (`https://name[:port]`) besides the server's own whose pages may use it."""
 
 
 class IceServer(Section):
@@ -95,6 +97,12 @@ class SessionSettings(Section):
     """A session without viewers ends after this long."""
     start_timeout_s: float = Field(default=20.0, gt=0)
     """An avatar process that is not ready by then is killed."""
+    hang_timeout_s: float = Field(default=3.0, ge=2)
+    """An avatar process silent for this long is killed and started again; it speaks every 1 s."""
+    answer_timeout_s: float = Field(default=8.0, gt=0)
+    """An avatar process that has not answered a viewer's offer by then is taken for busy."""
+    restart_limit_per_minute: int = Field(default=6, ge=1)
+    """An avatar process that ends unasked more often than this ends its session."""
 
 
 class TurnSettings(Section):
@@ -183,6 +191,11 @@ class InferenceSettings(Section):
     sched: Literal["normal", "batch", "idle"] = "batch"
     """Linux scheduling class."""
     restart_limit_per_minute: int = Field(default=6, ge=1)
+    """After this many restarts in a minute the next one waits until the minute is over."""
+    start_timeout_s: float = Field(default=600.0, gt=0)
+    """A process that has not loaded its models by then is started again."""
+    hang_timeout_s: float = Field(default=10.0, ge=3)
+    """A ready process silent for this long is killed and started again; it is asked every 1 s."""
 
 
 class ObserveSettings(Section):
