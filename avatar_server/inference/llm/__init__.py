@@ -1,0 +1,1 @@
+"""The language model: engines behind one interface, and what is asked of them."""

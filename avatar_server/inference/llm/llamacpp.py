@@ -1,0 +1,248 @@
+"""GGUF models with llama.cpp's server, in this process, through `xllamacpp`.
+
+Every session has a slot of its own, so that the prompt it shares with its last request (persona,
+examples, history) is read once and not again for each reply: on a CPU reading costs some 6-10 ms
+a token, and would be most of the time to the first token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from avatar_server.config import LlmSettings
+from avatar_server.inference.llm.engine import (
+    ChatMessage,
+    EngineError,
+    EngineMetrics,
+    LlmRequest,
+    MetricsTally,
+)
+from avatar_server.inference.llm.slots import SlotTable
+
+log = logging.getLogger(__name__)
+
+BATCH_TOKENS = 64
+"""Prompt tokens read in one step. A cancelled request ends at the next step (0.3-0.6 s of one
+core); larger steps are hardly faster."""
+
+REPEAT_PENALTY = 1.1
+"""Small models fall into loops without one; more makes them avoid the names they should say."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One request on its worker thread, and its way back to the event loop."""
+
+    body: dict[str, Any]
+    loop: asyncio.AbstractEventLoop
+    pieces: asyncio.Queue[str | BaseException | None] = field(default_factory=asyncio.Queue)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def put(self, item: str | BaseException | None) -> None:
+        # The loop is closed where the process ends while a request is being torn down.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.pieces.put_nowait, item)
+
+
+class LlamaCppEngine:
+    """An `LlmEngine` over a GGUF file.
+
+    Takes a few seconds to make (it reads the weights), so make it off the event loop. Raises
+    `EngineError` where the file cannot be used.
+    """
+
+    def __init__(self, model: Path, settings: LlmSettings, sessions: int) -> None:
+        # Imported here: the library starts its own threads, after the process set its priority.
+        import xllamacpp
+
+        if not model.is_file():
+            raise EngineError(f"{model} is not a file: llm.model must be, or name, a GGUF model")
+        self._settings = settings
+        self._slots = SlotTable(sessions + 1)
+        self._folder = Path(tempfile.mkdtemp(prefix="avatar-llm-"))
+        self._threads = ThreadPoolExecutor(sessions + 2, thread_name_prefix="llm")
+        self._tally = MetricsTally()
+        self._calls: set[_Call] = set()
+        self._prefills: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+        self._seeds = itertools.count(1)
+        self.description = f"{model.stem}, llama.cpp, {settings.threads} thread(s)"
+        try:
+            self._server = xllamacpp.Server(self._parameters(xllamacpp, model))
+        except Exception as error:
+            self._release()
+            raise EngineError(f"llama.cpp cannot load {model}: {error}") from error
+
+    def _parameters(self, xllamacpp: Any, model: Path) -> Any:
+        params = xllamacpp.CommonParams()
+        params.model.path = str(model)
+        params.n_parallel = self._slots.size
+        params.n_ctx = self._settings.context_tokens * self._slots.size
+        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._settings.threads
+        params.n_threads_http = 1
+        params.verbosity = -1
+        params.warmup = False
+        # Slots keep their own cache; a second copy in RAM would only cost.
+        params.cache_ram_mib = 0
+        # The library always opens an HTTP server. A socket file in a private folder, with a key
+        # that nobody has, keeps other users and web pages off it.
+        params.hostnames = [str(self._folder / "http.sock")]
+        params.api_keys = [secrets.token_hex(16)]
+        params.endpoint_slots = False
+        return params
+
+    async def stream(self, request: LlmRequest) -> AsyncGenerator[str, None]:
+        await self._stop_prefill(request.session)
+        async with self._slots.hold(request.session) as slot:
+            body = self._body(request.messages, request.max_tokens, slot, list(request.stop))
+            async with contextlib.aclosing(self._run(body)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
+        await self._stop_prefill(session)
+        if self._closed:
+            return
+        task = asyncio.create_task(self._prefill(session, messages), name=f"prefill-{session}")
+        self._prefills[session] = task
+        task.add_done_callback(lambda done: self._prefilled(session, done))
+
+    async def _prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
+        async with self._slots.hold(session) as slot:
+            # One token is the least that the server generates.
+            body = self._body(messages, 1, slot, [])
+            async for _ in self._run(body):
+                pass
+
+    def _prefilled(self, session: str, task: asyncio.Task[None]) -> None:
+        if self._prefills.get(session) is task:
+            del self._prefills[session]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("could not read the prompt of session %s ahead: %s", session, error)
+
+    async def _stop_prefill(self, session: str) -> None:
+        if (task := self._prefills.pop(session, None)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def forget(self, session: str) -> None:
+        if (task := self._prefills.pop(session, None)) is not None:
+            task.cancel()
+        self._slots.forget(session)
+
+    async def warm_up(self) -> None:
+        request = LlmRequest("", [ChatMessage("user", "Hello")], max_tokens=2)
+        async for _ in self.stream(request):
+            pass
+        self.forget("")
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for task in list(self._prefills.values()):
+            task.cancel()
+        for call in list(self._calls):
+            call.cancelled.set()
+        await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def metrics(self) -> EngineMetrics:
+        return self._tally.snapshot()
+
+    def _release(self) -> None:
+        self._threads.shutdown(wait=True)
+        # The native server ends with its last reference.
+        self._server = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _body(
+        self, messages: Sequence[ChatMessage], max_tokens: int, slot: int, stop: list[str]
+    ) -> dict[str, Any]:
+        return {
+            "messages": [{"role": m.role, "content": m.content} for m in messages],
+            "max_tokens": max_tokens,
+            "stop": stop,
+            "id_slot": slot,
+            "cache_prompt": True,
+            "temperature": self._settings.temperature,
+            "repeat_penalty": REPEAT_PENALTY,
+            "seed": next(self._seeds),
+            "stream": True,
+            # A chunk after each step of the prompt, which is where a request can be stopped.
+            "return_progress": True,
+            **self._settings.options,
+        }
+
+    async def _run(self, body: dict[str, Any]) -> AsyncGenerator[str, None]:
+        if self._closed:
+            raise EngineError("the language model is being shut down")
+        call = _Call(body, asyncio.get_running_loop())
+        self._calls.add(call)
+        self._tally.add(requests=1)
+        # Not a task of the loop: a cancelled await would lose the thread's end, and with it the
+        # certainty that the slot is free.
+        future = self._threads.submit(self._work, call)
+        finished = False
+        try:
+            while (item := await call.pieces.get()) is not None:
+                if isinstance(item, BaseException):
+                    finished = True
+                    self._tally.add(failed=1)
+                    raise item
+                yield item
+            finished = True
+            self._account(call)
+        finally:
+            call.cancelled.set()
+            self._calls.discard(call)
+            if not finished:
+                self._tally.add(cancelled=1)
+                future.cancel()
+
+    def _account(self, call: _Call) -> None:
+        timings = call.timings
+        self._tally.add(
+            prompt_tokens=timings.get("prompt_n", 0),
+            cached_tokens=timings.get("cache_n", 0),
+            reply_tokens=timings.get("predicted_n", 0),
+            prompt_s=timings.get("prompt_ms", 0) / 1e3,
+            reply_s=timings.get("predicted_ms", 0) / 1e3,
+        )
+
+    def _work(self, call: _Call) -> None:
+        server = self._server
+        try:
+            if server is not None and not call.cancelled.is_set():
+                server.handle_chat_completions(call.body, lambda chunk: _take(call, chunk))
+            call.put(None)
+        except Exception as error:
+            call.put(EngineError(f"llama.cpp failed: {error}"))
+
+
+def _take(call: _Call, chunk: dict[str, Any]) -> bool:
+    """Pass on what came; true ends the request."""
+    if call.cancelled.is_set():
+        return True
+    if (error := chunk.get("error")) is not None:
+        call.put(EngineError(f"llama.cpp refused the request: {error.get('message', error)}"))
+        return True
+    if "timings" in chunk:
+        call.timings = chunk["timings"]
+    for choice in chunk.get("choices", ()):
+        if text := choice.get("delta", {}).get("content"):
+            call.put(text)
+    return False
