@@ -1,0 +1,303 @@
+"""The media engine of a session: draws, encodes and publishes on threads of its own.
+
+One thread makes sound, one makes pictures; both follow absolute deadlines on one media epoch.
+The event loop is never asked to draw or encode, and the threads never wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from avatar_server.avatar.encoder import (
+    EncoderError,
+    FrameRing,
+    H264Encoder,
+    OpusEncoder,
+    VideoEncoder,
+    Vp8Encoder,
+)
+from avatar_server.avatar.fanout import Fanout
+from avatar_server.avatar.pacing import (
+    AUDIO_BLOCK,
+    AUDIO_RATE_HZ,
+    AudioPacer,
+    FramePacer,
+    KeyframePolicy,
+    MediaTimeline,
+)
+from avatar_server.avatar.packets import VideoCodec
+from avatar_server.clock import Clock
+from avatar_server.config import MediaSettings, VideoSettings
+from renderers.contract import I420Frame
+
+logger = logging.getLogger(__name__)
+
+_MAX_BACKLOG = 3
+"""Published frames that the event loop has not taken; with more, the next is not even drawn."""
+_IDLE_WAIT_S = 0.5
+"""How often the video thread looks up while nobody watches; a join wakes it at once."""
+_JOIN_TIMEOUT_S = 2.0
+"""A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
+_WINDOW = 150
+"""Frames over which the medians of `MediaStats` are taken: 5 s."""
+
+
+class MediaSource(Protocol):
+    """Where sound and pictures come from."""
+
+    def pull_audio(self, samples: int) -> NDArray[np.int16]:
+        """The next `samples` of mono 48 kHz sound, int16. Called on the audio thread, in order.
+
+        Media time goes on whatever happens: what could not be sent in time is pulled and dropped.
+        """
+        ...
+
+    def draw(self, media_time: float, frame: I420Frame) -> bool:
+        """Fill `frame` for this media time (s); false: nothing changed since the last drawn.
+
+        Called on the video thread, and only while somebody watches.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MediaStats:
+    """What the engine measures. Times are medians of CPU time over the last seconds."""
+
+    fps: float = 0.0
+    frames: int = 0
+    late_frames: int = 0
+    render_ms: float = 0.0
+    encode_ms: float = 0.0
+    bitrate_bps: float = 0.0
+    keyframes: int = 0
+    audio_skipped_ms: int = 0
+    viewers: int = 0
+
+
+class MediaEngine:
+    """Drives a `MediaSource` through the encoders into a `Fanout`."""
+
+    def __init__(
+        self, settings: MediaSettings, source: MediaSource, clock: Clock, fanout: Fanout
+    ) -> None:
+        """Raises `EncoderError` where libopus is missing from the installed PyAV."""
+        self.fanout = fanout
+        self._settings = settings
+        self._video_settings = settings.video
+        self._source = source
+        self._clock = clock
+        self._timeline: MediaTimeline | None = None
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._keyframe_requested = threading.Event()
+        self._opus = OpusEncoder(settings.audio)
+        self._threads: list[threading.Thread] = []
+        self._frames = 0
+        self._late = 0
+        self._keyframes = 0
+        self._audio_skipped = 0
+        self._render_ms: deque[float] = deque(maxlen=_WINDOW)
+        self._encode_ms: deque[float] = deque(maxlen=_WINDOW)
+        self._sent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        fanout.on_change(self._viewers_changed)
+
+    @property
+    def timeline(self) -> MediaTimeline:
+        """The media epoch; raises `RuntimeError` before `start`."""
+        if self._timeline is None:
+            raise RuntimeError("the media engine has not been started")
+        return self._timeline
+
+    def media_time(self) -> float:
+        """Seconds since the epoch; 0 before `start`."""
+        timeline = self._timeline
+        return 0.0 if timeline is None else timeline.media_time(self._clock.now())
+
+    def start(self) -> None:
+        """Media time begins now. Called once."""
+        if self._timeline is not None:
+            raise RuntimeError("the media engine can be started once")
+        self._timeline = MediaTimeline.starting(self._clock.now())
+        for name, run in (("media-audio", self._run_audio), ("media-video", self._run_video)):
+            thread = threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """End both threads (within about a frame's time) and release the encoders."""
+        self._stopping.set()
+        self._wake.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_JOIN_TIMEOUT_S)
+                if thread.is_alive():
+                    logger.error("%s did not end within %.0f s", thread.name, _JOIN_TIMEOUT_S)
+        self._threads.clear()
+
+    def request_keyframe(self) -> None:
+        """The next frame is to be a keyframe, as far as the minimum interval allows."""
+        self._keyframe_requested.set()
+
+    def configure_video(self, settings: VideoSettings) -> None:
+        """Change preset, quality or cap while running; takes effect on a keyframe.
+
+        Size and frame rate stay as they are: viewers and the media clock rely on them.
+        """
+        fixed = self._settings.video
+        self._video_settings = settings.model_copy(
+            update={"width": fixed.width, "height": fixed.height, "fps": fixed.fps}
+        )
+
+    def stats(self) -> MediaStats:
+        now = self._clock.now()
+        recent = [(at, size) for at, size in tuple(self._sent) if now - at <= 5.0]
+        span = now - recent[0][0] if recent else 0.0
+        return MediaStats(
+            fps=len(recent) / span if span > 0.5 else 0.0,
+            frames=self._frames,
+            late_frames=self._late,
+            render_ms=_median(self._render_ms),
+            encode_ms=_median(self._encode_ms),
+            bitrate_bps=8 * sum(size for _, size in recent) / span if span > 0.5 else 0.0,
+            keyframes=self._keyframes,
+            audio_skipped_ms=self._audio_skipped * 1000 // AUDIO_RATE_HZ,
+            viewers=self.fanout.viewers,
+        )
+
+    def _viewers_changed(self) -> None:
+        self._keyframe_requested.set()
+        self._wake.set()
+
+    def _guard(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except Exception:
+            # A source that raises is a fault in the program. The process must not go on with a
+            # frozen picture as if all were well; its supervisor sees the threads are gone.
+            logger.exception("%s ended by an error", threading.current_thread().name)
+            self._stopping.set()
+            self._wake.set()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a media thread ended by an error; the session cannot go on."""
+        return self._stopping.is_set() and any(not t.is_alive() for t in self._threads)
+
+    def _run_audio(self) -> None:
+        timeline = self.timeline
+        pacer = AudioPacer()
+        while not self._stopping.is_set():
+            now = timeline.media_time(self._clock.now())
+            tick = pacer.take(now)
+            if tick is None:
+                self._stopping.wait(max(0.0, pacer.due() - now))
+                continue
+            if tick.skipped:
+                self._discard_audio(tick.skipped)
+            pcm = self._source.pull_audio(AUDIO_BLOCK)
+            if self.fanout.viewers:
+                packet = self._opus.encode(pcm, tick.number)
+                if packet is not None:
+                    self.fanout.publish(packet)
+
+    def _discard_audio(self, blocks: int) -> None:
+        logger.warning("audio thread stalled: %d ms of sound left out", blocks * 20)
+        self._audio_skipped += blocks * AUDIO_BLOCK
+        while blocks > 0:
+            step = min(blocks, 50)
+            self._source.pull_audio(step * AUDIO_BLOCK)
+            blocks -= step
+
+    def _run_video(self) -> None:
+        timeline = self.timeline
+        video = self._settings.video
+        pacer = FramePacer(video.fps)
+        policy = KeyframePolicy(video.keyframe_min_interval_ms / 1000, video.keyframe_interval_s)
+        ring = FrameRing(video.width, video.height)
+        encoders: dict[VideoCodec, VideoEncoder] = {}
+        drawn = False
+        while not self._stopping.is_set():
+            codecs = self.fanout.codecs
+            now = timeline.media_time(self._clock.now())
+            if not codecs:
+                drawn = False
+                self._drop_encoders(encoders, codecs)
+                self._wake.wait(_IDLE_WAIT_S)
+                self._wake.clear()
+                pacer.skip_to(timeline.media_time(self._clock.now()))
+                continue
+            tick = pacer.take(now)
+            if tick is None:
+                self._stopping.wait(max(0.0, pacer.due() - now))
+                continue
+            self._late += tick.dropped
+            if self.fanout.backlog > _MAX_BACKLOG:
+                self._late += 1
+                continue
+            media_time = tick.number / video.fps
+            started = time.thread_time()
+            if self._source.draw(media_time, ring.next) or not drawn:
+                ring.advance()
+                drawn = True
+            rendered = time.thread_time()
+            if self._keyframe_requested.is_set():
+                self._keyframe_requested.clear()
+                policy.request()
+            keyframe = policy.take(media_time)
+            self._drop_encoders(encoders, codecs)
+            timestamp = pacer.timestamp(tick.number)
+            for codec in codecs:
+                self._encode(encoders, codec, ring.last, timestamp, keyframe)
+            self._render_ms.append((rendered - started) * 1e3)
+            self._encode_ms.append((time.thread_time() - rendered) * 1e3)
+            self._frames += 1
+        self._drop_encoders(encoders, frozenset())
+
+    def _encode(
+        self,
+        encoders: dict[VideoCodec, VideoEncoder],
+        codec: VideoCodec,
+        frame: I420Frame,
+        timestamp: int,
+        keyframe: bool,
+    ) -> None:
+        settings = self._video_settings
+        encoder = encoders.get(codec)
+        if encoder is None:
+            encoder = H264Encoder(settings) if codec == "h264" else Vp8Encoder(settings)
+            encoders[codec] = encoder
+        elif isinstance(encoder, H264Encoder):
+            encoder.configure(settings)
+        try:
+            encoded = encoder.encode(frame, timestamp, keyframe)
+        except EncoderError:
+            # One picture lost; the encoder opens itself again with the next, on a keyframe.
+            logger.exception("a frame could not be encoded")
+            self._late += 1
+            return
+        if encoded.payloads:
+            self._keyframes += encoded.keyframe
+            self._sent.append((self._clock.now(), encoded.size))
+            self.fanout.publish(encoded)
+
+    def _drop_encoders(
+        self, encoders: dict[VideoCodec, VideoEncoder], wanted: frozenset[VideoCodec]
+    ) -> None:
+        for codec in [codec for codec in encoders if codec not in wanted]:
+            encoders.pop(codec).close()
+
+
+def _median(values: deque[float]) -> float:
+    held = tuple(values)
+    return median(held) if held else 0.0

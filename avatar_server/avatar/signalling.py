@@ -1,0 +1,121 @@
+"""What is checked and changed in an SDP offer before WebRTC sees it. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from aiortc import sdp
+
+MAX_SDP_BYTES = 65_536
+
+
+class OfferError(ValueError):
+    """An offer cannot be met. Becomes a problem document with this status, title and detail."""
+
+    def __init__(self, status: int, title: str, detail: str) -> None:
+        super().__init__(f"{title}: {detail}")
+        self.status = status
+        self.title = title
+        self.detail = detail
+
+
+def strip_mdns(offer: str) -> str:
+    """The offer without `.local` candidates, which only the browser's own network resolves.
+
+    Their absence costs nothing: the browser's connectivity checks tell us its address. The end of
+    candidates is then left out too, so that we wait for those checks.
+    """
+    lines = offer.splitlines()
+    kept = [line for line in lines if not is_mdns_candidate(line)]
+    if len(kept) < len(lines):
+        kept = [line for line in kept if line.strip() != "a=end-of-candidates"]
+    return "\r\n".join(kept) + "\r\n"
+
+
+def is_mdns_candidate(line: str) -> bool:
+    """Whether an SDP line or a trickled candidate names a `.local` host."""
+    fields = line.split()
+    return (
+        len(fields) > 4
+        and re.fullmatch(r"(a=)?candidate:\S+", fields[0]) is not None
+        and fields[4].lower().rstrip(".").endswith(".local")
+    )
+
+
+def check_offer(offer: str) -> str:
+    """The offer as it can be given to the peer connection; raises `OfferError`."""
+    if len(offer) > MAX_SDP_BYTES:
+        raise _bad(f"the offer has {len(offer)} characters; at most {MAX_SDP_BYTES} are taken")
+    if not offer.lstrip().startswith("v=0"):
+        raise _bad("the body must be an SDP offer, as RTCPeerConnection.createOffer() makes it")
+    cleaned = strip_mdns(offer)
+    try:
+        description = sdp.SessionDescription.parse(cleaned)
+    except (ValueError, AssertionError, IndexError, KeyError, AttributeError, TypeError) as error:
+        raise _bad(f"the SDP cannot be read ({error or type(error).__name__})") from error
+    kinds = [media.kind for media in description.media]
+    if len(kinds) > 8:
+        raise _bad(f"the offer has {len(kinds)} media sections; the page needs three")
+    for kind, what in (
+        ("video", "a video section, to see the avatar"),
+        ("audio", "an audio section, to hear the avatar"),
+        ("application", "a data channel, for captions and control"),
+    ):
+        if kinds.count(kind) != 1:
+            raise _bad(f"the offer needs {what}, exactly one; it has {kinds.count(kind)}")
+    _check_transport(description)
+    for media in description.media:
+        if media.kind in ("audio", "video") and media.direction not in ("sendrecv", "recvonly"):
+            raise _bad(
+                f"the {media.kind} section is {media.direction}: offer it as recvonly or sendrecv"
+            )
+    _check_codecs(description)
+    return cleaned
+
+
+def _check_transport(description: sdp.SessionDescription) -> None:
+    for media in description.media:
+        if media.ice is None or not media.ice.usernameFragment or not media.ice.password:
+            raise _bad(f"the {media.kind} section has no ICE user name and password")
+        if media.dtls is None or not media.dtls.fingerprints:
+            raise _bad(f"the {media.kind} section has no DTLS fingerprint")
+        if media.kind != "application" and not media.rtcp_mux:
+            raise _bad(f"the {media.kind} section does not multiplex RTCP (a=rtcp-mux)")
+
+
+def _check_codecs(description: sdp.SessionDescription) -> None:
+    video = set(_codec_names(description, "video"))
+    audio = set(_codec_names(description, "audio"))
+    if not video & {"h264", "vp8"}:
+        raise OfferError(
+            406,
+            "No common video codec",
+            f"this server sends H.264 or VP8; the offer has {_listing(video)}. "
+            "Use a browser that can decode one of them.",
+        )
+    if "opus" not in audio:
+        raise OfferError(
+            406,
+            "No common audio codec",
+            f"this server sends Opus; the offer has {_listing(audio)}.",
+        )
+
+
+def _codec_names(description: sdp.SessionDescription, kind: str) -> Iterator[str]:
+    helpers = ("rtx", "red", "ulpfec", "flexfec-03", "cn", "telephone-event")
+    for media in description.media:
+        if media.kind == kind:
+            for codec in media.rtp.codecs:
+                name = codec.name.lower()
+                mode = str(codec.parameters.get("packetization-mode", "0"))
+                if name not in helpers and not (name == "h264" and mode != "1"):
+                    yield name
+
+
+def _listing(names: set[str]) -> str:
+    return ", ".join(sorted(name.upper() for name in names)) or "none that can be used"
+
+
+def _bad(detail: str) -> OfferError:
+    return OfferError(400, "The offer cannot be used", detail)

@@ -1,0 +1,240 @@
+"""One viewer: its peer connection, data channel and microphone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from typing import Any, Protocol
+
+import numpy as np
+from aiortc import (
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
+from aiortc.rtcrtpparameters import RTCRtpCodecCapability
+from aiortc.sdp import candidate_from_sdp
+from av import AudioFrame
+from numpy.typing import NDArray
+
+from avatar_server.avatar.fanout import Fanout
+from avatar_server.avatar.media import MediaEngine
+from avatar_server.avatar.microphone import Microphone
+from avatar_server.avatar.sender import ViewerSink, replace_sender
+from avatar_server.avatar.signalling import is_mdns_candidate
+from avatar_server.clock import Clock
+from avatar_server.protocol.events import (
+    DATA_CHANNEL,
+    EventError,
+    Notice,
+    PageEvent,
+    decode_page_event,
+    encode_event,
+)
+
+logger = logging.getLogger(__name__)
+
+_MAX_BUFFERED_BYTES = 262_144
+"""Events waiting in the data channel; a viewer that lets so much pile up is not reading."""
+
+
+class ViewerCallbacks(Protocol):
+    """What happens to a viewer, told on the event loop."""
+
+    def joined(self, peer: Viewer) -> None: ...
+
+    def event(self, peer: Viewer, event: PageEvent) -> None: ...
+
+    def audio(self, peer: Viewer, pcm: NDArray[np.int16]) -> None: ...
+
+    def lost(self, peer: Viewer, reason: str) -> None: ...
+
+
+class Viewer:
+    """Owns all that one viewer needs; `close` frees it."""
+
+    def __init__(
+        self,
+        name: str,
+        can_speak: bool,
+        ice_servers: list[RTCIceServer],
+        engine: MediaEngine,
+        fanout: Fanout,
+        clock: Clock,
+        callbacks: ViewerCallbacks,
+    ) -> None:
+        self.name = name
+        self.can_speak = can_speak
+        self.joined = False
+        self.created = clock.now()
+        self._clock = clock
+        self._callbacks = callbacks
+        self._channel: RTCDataChannel | None = None
+        self._microphone: asyncio.Task[None] | None = None
+        self._closing = False
+        self._received = -1
+        self._heard_at = self.created
+        # An empty list: aiortc would otherwise ask a public STUN server.
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        stream = str(uuid.uuid4())
+        audio = self._connection.addTransceiver("audio", "sendrecv" if can_speak else "sendonly")
+        video = self._connection.addTransceiver("video", "sendonly")
+        # On the answering side preferences count only if set before the remote description.
+        audio.setCodecPreferences(_preferences("audio", "opus"))
+        video.setCodecPreferences(_preferences("video", "h264", "vp8"))
+        self._audio = replace_sender(audio, engine.timeline, clock, stream)
+        self._video = replace_sender(video, engine.timeline, clock, stream)
+        self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe)
+        self._connection.on("datachannel", self._on_channel)
+        self._connection.on("track", self._on_track)
+        self._connection.on("connectionstatechange", self._on_state)
+
+    async def answer(self, offer: str) -> str:
+        """The SDP answer, complete with candidates."""
+        await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+        await self._connection.setLocalDescription(await self._connection.createAnswer())
+        return str(self._connection.localDescription.sdp)
+
+    async def add_candidate(
+        self, candidate: str, sdp_mid: str | None, sdp_m_line_index: int | None
+    ) -> None:
+        """Raises `ValueError`, `IndexError` or `AssertionError` for one that cannot be read."""
+        text = candidate.strip()
+        if is_mdns_candidate(text):
+            return
+        if not text:
+            await self._connection.addIceCandidate(None)
+            return
+        parsed = candidate_from_sdp(text.removeprefix("a=").removeprefix("candidate:"))
+        parsed.sdpMid = sdp_mid
+        parsed.sdpMLineIndex = sdp_m_line_index
+        await self._connection.addIceCandidate(parsed)
+
+    def send(self, text: str) -> bool:
+        """Send an event; false where the viewer does not take them in."""
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            return True
+        if channel.bufferedAmount > _MAX_BUFFERED_BYTES:
+            return False
+        channel.send(text)
+        return True
+
+    def silent_for(self, now: float) -> float:
+        """Seconds since anything (media, report or event) came from the viewer."""
+        received = self._video.transport._RTCDtlsTransport__rx_packets  # type: ignore[attr-defined]
+        if received != self._received:
+            self._received = received
+            self._heard_at = now
+        return now - self._heard_at
+
+    def age_ms(self) -> float:
+        return (self._clock.now() - self.created) * 1e3
+
+    def stats(self) -> dict[str, Any]:
+        video = self._sink.video_stats
+        return {
+            "codec": self._video.codec_name,
+            "joined": self.joined,
+            "packets": video.packets,
+            "retransmitted": video.retransmitted,
+            "keyframe_requests": video.keyframe_requests,
+            "fraction_lost": video.fraction_lost,
+            "round_trip_ms": video.round_trip_ms,
+            "remb_bps": video.remb_bps,
+            "overflows": self._sink.queue.overflows,
+        }
+
+    def stop_media(self) -> None:
+        """Nothing more is sent or told from here on."""
+        self._closing = True
+        self.joined = False
+        self._sink.close()
+
+    async def close(self) -> None:
+        """End the connection and free sockets, tasks and threads."""
+        self.stop_media()
+        self._connection.remove_all_listeners()
+        if self._microphone is not None:
+            self._microphone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._microphone
+        await self._connection.close()
+
+    def _on_state(self) -> None:
+        state = self._connection.connectionState
+        if self._closing:
+            return
+        if state == "connected":
+            self._maybe_joined()
+        elif state == "failed":
+            self._callbacks.lost(
+                self, "the connection was lost" if self.joined else "no connection could be made"
+            )
+        elif state == "closed":
+            self._callbacks.lost(self, "the connection was closed")
+
+    def _on_channel(self, channel: RTCDataChannel) -> None:
+        if channel.label != DATA_CHANNEL or self._channel is not None:
+            logger.warning("viewer %s opened a data channel %r", self.name, channel.label[:40])
+            return
+        self._channel = channel
+        channel.on("message", self._on_message)
+        channel.on("close", self._on_channel_close)
+        self._maybe_joined()
+
+    def _maybe_joined(self) -> None:
+        if (
+            not self.joined
+            and not self._closing
+            and self._channel is not None
+            and self._connection.connectionState == "connected"
+        ):
+            self.joined = True
+            self._heard_at = self._clock.now()
+            self._callbacks.joined(self)
+
+    def _on_channel_close(self) -> None:
+        if not self._closing:
+            self._callbacks.lost(self, "its data channel was closed")
+
+    def _on_message(self, data: str | bytes) -> None:
+        if self._closing:
+            return
+        try:
+            event = decode_page_event(data)
+        except EventError as error:
+            self.send(encode_event(Notice(code="bad-event", message=str(error)[:300])))
+            return
+        self._callbacks.event(self, event)
+
+    def _on_track(self, track: MediaStreamTrack) -> None:
+        if track.kind == "audio" and self.can_speak and self._microphone is None:
+            self._microphone = asyncio.create_task(self._listen(track))
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        microphone = Microphone()
+        with contextlib.suppress(MediaStreamError):
+            while True:
+                frame = await track.recv()
+                if self.joined and isinstance(frame, AudioFrame):
+                    for piece in microphone.feed(frame):
+                        self._callbacks.audio(self, piece)
+
+
+def _preferences(kind: str, *names: str) -> list[RTCRtpCodecCapability]:
+    """Capabilities in the order of `names`; of H.264, constrained baseline before baseline."""
+    codecs = RTCRtpSender.getCapabilities(kind).codecs
+
+    def rank(codec: RTCRtpCodecCapability) -> tuple[int, bool]:
+        profile = str(codec.parameters.get("profile-level-id", ""))
+        return names.index(codec.name.lower()), not profile.lower().startswith("42e0")
+
+    chosen = sorted((codec for codec in codecs if codec.name.lower() in names), key=rank)
+    return chosen + [codec for codec in codecs if codec.name.lower() == "rtx"]
