@@ -29,8 +29,11 @@ class MelExtractor:
     def __call__(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n] -> float32 [bands, n // 160], scaled as Whisper expects (about -1..1)."""
         half = _WINDOW_SAMPLES // 2
-        mode = "reflect" if len(samples) > half else "constant"
-        padded = np.pad(samples.astype(np.float32, copy=False), half, mode=mode)
+        samples = samples.astype(np.float32, copy=False)
+        if len(samples) > half:
+            padded = np.pad(samples, half, mode="reflect")
+        else:
+            padded = np.pad(samples, half)
         windows = sliding_window_view(padded, _WINDOW_SAMPLES)[::HOP_SAMPLES]
         windows = windows[: len(samples) // HOP_SAMPLES]
         # float32 in, complex64 out: half the time of the float64 transform.

@@ -1,0 +1,85 @@
+"""Is a transcript something a person said? Whisper invents text on silence and noise.
+
+Pure functions over what the decoder reports, so that the rules can be tested without a model.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+
+MAX_COMPRESSION_RATIO = 2.4
+"""Text that compresses better repeats itself (Radford et al. 2022, section 4.5)."""
+MIN_MEAN_LOGPROB = -1.0
+MAX_NO_SPEECH = 0.6
+"""With a mean log probability below the minimum: silence (same section)."""
+_HESITANT_LOGPROB = -0.7
+
+# What subtitles say where nobody speaks: the commonest inventions on noise. Each is also a thing
+# that people say, so it is dropped only where the sound hardly holds speech.
+_INVENTED = frozenset(
+    {
+        "you",
+        "thank you",
+        "thanks",
+        "thank you very much",
+        "thanks for watching",
+        "thank you for watching",
+        "please subscribe",
+        "bye",
+        "bye bye",
+        "the end",
+        "so",
+        "oh",
+        "okay",
+        "ご視聴ありがとうございました",
+        "ありがとうございました",
+    }
+)
+_NOT_WORDS = re.compile(r"[\W_]+")
+
+
+def compression_ratio(text: str) -> float:
+    """Bytes of `text` per byte of it compressed; 0 for none."""
+    content = text.encode()
+    return len(content) / len(zlib.compress(content)) if content else 0.0
+
+
+def repeats_itself(ids: Sequence[int], text: str) -> bool:
+    """Whether the decoder was caught in a loop: a run of tokens said at least four times over.
+
+    Three in a row ("no, no, no") is something people say; so is a long list of short words,
+    which is why the run must also be a good part of the whole.
+    """
+    if compression_ratio(text) > MAX_COMPRESSION_RATIO:
+        return True
+    count = len(ids)
+    for period in range(1, count // 2 + 1):
+        run = 0
+        for i in range(period, count):
+            run = run + 1 if ids[i] == ids[i - period] else 0
+            copies = run // period + 1
+            if copies >= 4 and run + period >= 8:
+                return True
+            # A whole long phrase said twice: the end of the sound read again.
+            if copies >= 2 and period >= 6 and run + period >= 0.8 * count:
+                return True
+    return False
+
+
+def is_speech(
+    text: str, no_speech_probability: float, mean_logprob: float, voiced_s: float
+) -> bool:
+    """Whether `text` is to be believed.
+
+    `voiced_s` is how long the voice activity detector heard speech.
+    """
+    words = _NOT_WORDS.sub(" ", text).strip().lower()
+    if not words:
+        return False
+    if mean_logprob < MIN_MEAN_LOGPROB and no_speech_probability > MAX_NO_SPEECH:
+        return False
+    if mean_logprob < 1.6 * MIN_MEAN_LOGPROB:
+        return False
+    return not (words in _INVENTED and voiced_s < 0.25 and mean_logprob < _HESITANT_LOGPROB)

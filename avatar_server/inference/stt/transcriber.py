@@ -1,0 +1,203 @@
+"""Speech to text: Whisper on CTranslate2, without the 30 seconds that it usually reads.
+
+The encoder takes the time of its window, not of the speech. A window cut to the sound plus a
+second of silence gives the same words in a fraction of the time; models that then repeat
+themselves get a longer one (`WindowPolicy`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from numpy.typing import NDArray
+
+from avatar_server.avatar.vad import FRAME_MS, Vad
+from avatar_server.config import SttSettings
+from avatar_server.inference.stt.mel import FRAMES_PER_S, SAMPLE_RATE_HZ, MelExtractor
+from avatar_server.inference.stt.plausible import is_speech, repeats_itself
+from avatar_server.inference.stt.tokens import WhisperTokens
+from avatar_server.models import ModelStore
+
+FULL_WINDOW_S = 30.0
+_MAX_PIECE_S = 28.0
+_MIN_VOICED_MS = 64
+_VOICED = 0.35
+_MAX_TOKENS = 220
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription:
+    """What was said. `text` is empty where nobody spoke."""
+
+    text: str
+    language: str
+    no_speech_probability: float
+    mean_logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPolicy:
+    """How long a window the encoder reads."""
+
+    margin_s: float = 1.0
+    min_s: float = 2.0
+
+    def seconds(self, sound_s: float) -> float:
+        """Window for sound of this length, at most the 30 s that the model was trained on."""
+        return min(FULL_WINDOW_S, max(self.min_s, sound_s + self.margin_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    ids: list[int]
+    text: str
+    no_speech_probability: float
+    mean_logprob: float
+
+
+class Transcriber:
+    """A loaded Whisper model. Threads may share it; each call takes `settings.threads`."""
+
+    def __init__(self, model_dir: Path, settings: SttSettings, vad: Vad | None = None) -> None:
+        """`model_dir` holds a CTranslate2 Whisper model with its `tokenizer.json`.
+
+        Raises `ValueError` where it does not, or where the device cannot be used.
+        """
+        if not (model_dir / "model.bin").is_file():
+            raise ValueError(f"{model_dir} holds no CTranslate2 model (model.bin)")
+        try:
+            self._model = ctranslate2.models.Whisper(
+                str(model_dir),
+                device=settings.device,
+                compute_type=settings.compute_type,
+                inter_threads=1,
+                intra_threads=settings.threads,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"cannot load {model_dir} on {settings.device}: {error}") from error
+        self._tokens = WhisperTokens(model_dir / "tokenizer.json")
+        self._mel = MelExtractor(self._model.n_mels)
+        self._multilingual = bool(self._model.is_multilingual)
+        self._language = self._checked(settings.language)
+        self._policy = _policy(self._model, settings.device)
+        self._vad = vad or Vad(ModelStore().path("silero-vad"))
+
+    def transcribe(self, pcm: NDArray[np.int16], language: str | None = None) -> Transcription:
+        """Words in `pcm` (16 kHz mono).
+
+        `language` is a two-letter code and wins over the setting; without either, a multilingual
+        model finds out. Raises `ValueError` for a language the model does not know.
+        """
+        if pcm.ndim != 1:
+            raise ValueError(f"sound must be mono samples, not of shape {pcm.shape}")
+        language = self._checked(language) or self._language
+        voiced = self._vad.probabilities(pcm) >= _VOICED
+        voiced_ms = int(voiced.sum()) * FRAME_MS
+        if voiced_ms < _MIN_VOICED_MS:
+            return Transcription("", language or "en", 1.0, 0.0)
+        pieces: list[_Decoded] = []
+        for piece in split(pcm):
+            samples = piece.astype(np.float32) / 32768.0
+            if language is None and self._multilingual:
+                language = self._find_language(samples)
+            pieces.append(self._decode(samples, language if self._multilingual else None))
+        count = sum(len(piece.ids) + 1 for piece in pieces)
+        mean_logprob = sum(p.mean_logprob * (len(p.ids) + 1) for p in pieces) / count
+        no_speech = min(piece.no_speech_probability for piece in pieces)
+        text = " ".join(
+            piece.text
+            for piece in pieces
+            if is_speech(
+                piece.text, piece.no_speech_probability, piece.mean_logprob, voiced_ms / 1_000
+            )
+        )
+        return Transcription(text, language or "en", no_speech, mean_logprob)
+
+    def warm_up(self) -> None:
+        """Run once, so that the first utterance is not slower than the others."""
+        silence = np.zeros(SAMPLE_RATE_HZ, dtype=np.float32)
+        self._run(silence, self._policy.seconds(1.0), "en" if self._multilingual else None)
+
+    def _decode(self, samples: NDArray[np.float32], language: str | None) -> _Decoded:
+        window_s = self._policy.seconds(len(samples) / SAMPLE_RATE_HZ)
+        decoded = self._run(samples, window_s, language)
+        if repeats_itself(decoded.ids, decoded.text) and window_s < FULL_WINDOW_S:
+            decoded = self._run(samples, FULL_WINDOW_S, language)
+        if repeats_itself(decoded.ids, decoded.text):
+            decoded = self._run(samples, FULL_WINDOW_S, language, no_repeat_ngram_size=3)
+        return decoded
+
+    def _run(
+        self,
+        samples: NDArray[np.float32],
+        window_s: float,
+        language: str | None,
+        no_repeat_ngram_size: int = 0,
+    ) -> _Decoded:
+        seconds = len(samples) / SAMPLE_RATE_HZ
+        result = self._model.generate(
+            self._features(samples, window_s),
+            [self._tokens.prompt(language)],
+            beam_size=1,
+            # Nobody says more; a loop ends here instead of at the model's 448 tokens.
+            max_length=min(_MAX_TOKENS, 20 + round(10 * seconds)),
+            no_repeat_ngram_size=no_repeat_ngram_size,
+            return_scores=True,
+            return_no_speech_prob=True,
+        )[0]
+        ids = list(result.sequences_ids[0])
+        # The score is the mean over the text; Whisper's own counts the end token, too.
+        mean_logprob = result.scores[0] * len(ids) / (len(ids) + 1)
+        return _Decoded(ids, self._tokens.decode(ids), result.no_speech_prob, mean_logprob)
+
+    def _features(self, samples: NDArray[np.float32], window_s: float) -> ctranslate2.StorageView:
+        frames = round(window_s * FRAMES_PER_S)
+        # Whisper's encoder halves the rate: an odd count would lose its last frame.
+        length = (frames + frames % 2) * SAMPLE_RATE_HZ // FRAMES_PER_S
+        padded = np.zeros(length, dtype=np.float32)
+        padded[: len(samples)] = samples[:length]
+        return ctranslate2.StorageView.from_array(self._mel(padded)[None])
+
+    def _find_language(self, samples: NDArray[np.float32]) -> str:
+        window_s = self._policy.seconds(len(samples) / SAMPLE_RATE_HZ)
+        found = self._model.detect_language(self._features(samples, window_s))
+        token, _ = found[0][0]
+        return str(token).strip("<|>")
+
+    def _checked(self, language: str | None) -> str | None:
+        if language is None:
+            return None
+        if not self._multilingual:
+            if language != "en":
+                raise ValueError(
+                    f"this model knows English only, not {language!r}: set stt.model to a "
+                    "multilingual one, e.g. whisper-base"
+                )
+        elif not self._tokens.has_language(language):
+            raise ValueError(f"the model does not know the language {language!r}")
+        return language
+
+
+def split(pcm: NDArray[np.int16], max_s: float = _MAX_PIECE_S) -> list[NDArray[np.int16]]:
+    """`pcm` (16 kHz) in pieces of at most `max_s`, cut where it is quietest near the end."""
+    limit = round(max_s * SAMPLE_RATE_HZ)
+    step = SAMPLE_RATE_HZ // 10
+    pieces = []
+    while len(pcm) > limit:
+        search = pcm[limit // 2 : limit].astype(np.float32)
+        blocks = np.square(search[: len(search) // step * step].reshape(-1, step)).mean(axis=1)
+        cut = limit // 2 + int(blocks.argmin()) * step + step // 2
+        pieces.append(pcm[:cut])
+        pcm = pcm[cut:]
+    pieces.append(pcm)
+    return pieces
+
+
+def _policy(model: ctranslate2.models.Whisper, device: str) -> WindowPolicy:
+    if device != "cpu":
+        # A GPU reads the whole window in a few milliseconds: nothing is to be saved.
+        return WindowPolicy(min_s=FULL_WINDOW_S)
+    return WindowPolicy(min_s=8.0) if model.is_multilingual else WindowPolicy()
