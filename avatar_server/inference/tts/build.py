@@ -1,0 +1,87 @@
+"""Which synthesiser runs here, and which of its voices speaks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from avatar_server.config import TtsSettings
+from avatar_server.inference.tts.contract import Synthesizer, TtsError
+from avatar_server.inference.tts.kokoro import KokoroSynthesizer
+from avatar_server.inference.tts.piper import PiperSynthesizer
+from avatar_server.models.errors import ModelError
+from avatar_server.models.store import ModelStore
+
+PIPER_VOICE = "piper-joe"
+"""The model's catalogue name, and the name of its voice."""
+
+_log = logging.getLogger(__name__)
+
+
+def build_synthesizer(store: ModelStore, settings: TtsSettings, sessions: int) -> Synthesizer:
+    """The synthesiser that `settings` ask for, loaded and warmed up; blocks while it fetches.
+
+    `auto` measures Kokoro and keeps it where its real-time factor times `sessions` stays below
+    `settings.max_rtf`; else, or where Kokoro cannot be had, piper speaks. Raises `TtsError`.
+    """
+    if settings.engine == "kokoro-torch":
+        raise TtsError(
+            "tts.engine is 'kokoro-torch', which needs the gpu extra: install the server with "
+            "it, or set tts.engine to 'auto', 'kokoro' or 'piper'"
+        )
+    if settings.engine == "kokoro":
+        return _warmed(_kokoro(store, settings))
+    if settings.engine == "auto" and (kokoro := _kokoro_if_fast(store, settings, sessions)):
+        return kokoro
+    return _warmed(_piper(store, settings))
+
+
+def choose_voice(voices: Sequence[str], wanted: str, fallbacks: Iterable[str] = ()) -> str:
+    """The first of `wanted` and `fallbacks` that is among `voices`, else the first voice.
+
+    `voices` must not be empty: an avatar with another's voice is better than a mute one.
+    """
+    for name in (wanted, *fallbacks):
+        if name in voices:
+            return name
+    return voices[0]
+
+
+def _kokoro_if_fast(store: ModelStore, settings: TtsSettings, sessions: int) -> Synthesizer | None:
+    try:
+        kokoro = _warmed(_kokoro(store, settings))
+    except TtsError as error:
+        _log.warning("Kokoro cannot be used, piper speaks instead: %s", error)
+        return None
+    rtf = kokoro.measure_rtf()
+    if rtf * sessions < settings.max_rtf:
+        return kokoro
+    _log.info(
+        "Kokoro takes %.2f s per second of speech here, too slow for %d session(s): piper speaks",
+        rtf,
+        sessions,
+    )
+    return None
+
+
+def _kokoro(store: ModelStore, settings: TtsSettings) -> KokoroSynthesizer:
+    try:
+        model, voices = store.path("kokoro-82m-int8"), store.path("kokoro-voices")
+    except ModelError as error:
+        raise TtsError(str(error)) from error
+    return KokoroSynthesizer(model, voices, threads=settings.threads)
+
+
+def _piper(store: ModelStore, settings: TtsSettings) -> PiperSynthesizer:
+    try:
+        folder = store.path(PIPER_VOICE)
+    except ModelError as error:
+        raise TtsError(str(error)) from error
+    return PiperSynthesizer(
+        folder, PIPER_VOICE, threads=settings.threads, first_piece_ms=settings.first_piece_ms
+    )
+
+
+def _warmed(synthesizer: Synthesizer) -> Synthesizer:
+    synthesizer.warm_up()
+    return synthesizer

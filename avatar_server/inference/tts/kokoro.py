@@ -1,0 +1,156 @@
+"""Kokoro-82M (StyleTTS 2 with an ISTFTNet decoder) by ONNX Runtime: the better voices.
+
+Its decoder normalises over the whole clause, so unlike piper's it cannot be run in windows:
+a clause comes in one piece.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from avatar_server.inference.tts.contract import SpeechPiece, TtsError
+from avatar_server.inference.tts.espeak import Espeak
+from avatar_server.inference.tts.kokoro_alphabet import MAX_TOKENS, TOKEN_IDS, rewrite, split
+from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
+from avatar_server.inference.tts.phonemes import PAUSES, Phone, phonemize
+from avatar_server.inference.tts.runtime import derived, open_session
+from avatar_server.inference.tts.shaping import pause_after, shape, silence
+from avatar_server.inference.tts.timeline import TimedPhone, build_timeline
+
+RATE_HZ = 24_000
+_FRAME = 600
+"""Samples per duration unit of the model."""
+_DURATIONS = "/encoder/Clip_output_0"
+_LANGUAGES = {"a": "en-us", "b": "en-gb-x-rp"}
+"""First letter of a voice's name: its accent, and espeak-ng's name for it."""
+_WARM_UP_TEXT = "The quick brown fox jumps over it."
+_TARGET_RMS = 0.1
+
+
+class KokoroSynthesizer:
+    """Kokoro with its English voices.
+
+    `model` is the `.onnx` file; `voices` a folder of `<voice>.bin` (float32, [510, 1, 256]) or an
+    `.npz` of such tables.
+    """
+
+    def __init__(self, model: Path, voices: Path, *, threads: int = 1) -> None:
+        self._styles = load_styles(voices)
+        self._espeak = {letter: Espeak(name) for letter, name in _LANGUAGES.items()}
+        path = derived(model, {"timed": _with_durations})["timed"]
+        self._session = open_session(path, threads)
+        names = [item.name for item in self._session.get_inputs()]
+        self._tokens_input = "input_ids" if "input_ids" in names else "tokens"
+        self._gains: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        return "kokoro-82m (int8)"
+
+    def voices(self) -> list[str]:
+        return list(self._styles)
+
+    def synthesize(
+        self, text: str, voice: str, speed: float, language: str
+    ) -> Iterator[SpeechPiece]:
+        """See `Synthesizer`. A voice speaks its own accent, whatever `language` says."""
+        if voice not in self._styles:
+            raise TtsError(f"there is no voice {voice!r}: use one of {', '.join(self._styles)}")
+        return self._pieces(text, voice, speed)
+
+    def warm_up(self) -> None:
+        for _ in self._pieces(_WARM_UP_TEXT, next(iter(self._styles)), 1.0):
+            pass
+
+    def measure_rtf(self) -> float:
+        begun = time.thread_time()
+        voice = next(iter(self._styles))
+        samples = sum(p.pcm.size for p in self._pieces(_WARM_UP_TEXT, voice, 1.0))
+        return (time.thread_time() - begun) * 48_000 / samples
+
+    def _pieces(self, text: str, voice: str, speed: float) -> Iterator[SpeechPiece]:
+        spoken = phonemize(text, self._espeak[voice[0]])
+        phones = rewrite(spoken.phones, british=voice[0] == "b")
+        if not any(phone.word is not None for phone in phones):
+            yield silence(text, pause_after(text))
+            return
+        if phones[-1].symbol not in PAUSES:
+            phones = [*phones, Phone(",", None)]
+        sounds: list[NDArray[np.float32]] = []
+        timed: list[TimedPhone] = []
+        offset = 0.0
+        for part in split(phones, MAX_TOKENS):
+            sound, times = self._run(part, voice, speed)
+            timed.extend(TimedPhone(t.phone, t.start + offset, t.end + offset) for t in times)
+            sounds.append(sound)
+            offset += sound.size / RATE_HZ
+        timeline = build_timeline(spoken.words, timed, offset)
+        sound = np.concatenate(sounds)
+        yield from shape(
+            [sound],
+            RATE_HZ,
+            timeline,
+            skipped_s=0.0,
+            total_s=offset,
+            pause_s=pause_after(text),
+            gain=self._gain(voice, sound),
+        )
+
+    def _run(
+        self, phones: list[Phone], voice: str, speed: float
+    ) -> tuple[NDArray[np.float32], list[TimedPhone]]:
+        """Sound of `phones`, float32 of shape (samples,), and their times in it."""
+        ids = [0, *(TOKEN_IDS[phone.symbol] for phone in phones), 0]
+        styles = self._styles[voice]
+        feed: dict[str, NDArray[Any]] = {
+            self._tokens_input: np.array([ids], np.int64),
+            "style": styles[min(len(phones), len(styles)) - 1].reshape(1, -1),
+            "speed": np.array([speed], np.float32),
+        }
+        sound, durations = self._session.run(None, feed)
+        ends = np.cumsum(durations.ravel()[: len(ids)]) * (_FRAME / RATE_HZ)
+        timed = [
+            TimedPhone(phone, float(ends[i]), float(ends[i + 1])) for i, phone in enumerate(phones)
+        ]
+        return np.asarray(sound, np.float32).ravel(), timed
+
+    def _gain(self, voice: str, sound: NDArray[np.float32]) -> float:
+        """Brings the voice to the common level; decided once, by its first clause."""
+        if voice not in self._gains:
+            loud = sound[np.abs(sound) > 0.01]
+            level = float(np.sqrt(np.mean(loud**2))) if loud.size else _TARGET_RMS
+            self._gains[voice] = float(np.clip(_TARGET_RMS / level, 0.25, 4.0))
+        return self._gains[voice]
+
+
+def load_styles(path: Path) -> dict[str, NDArray[np.float32]]:
+    """English voices by name, each float32 of shape (510, 256). Raises `TtsError`."""
+    try:
+        if path.is_dir() and (files := sorted(path.glob("*.bin"))):
+            tables = {file.stem: np.fromfile(file, np.float32) for file in files}
+        else:
+            file = path if path.is_file() else next(iter(sorted(path.glob("*.npz"))))
+            with np.load(file) as archive:
+                tables = {name: archive[name] for name in archive.files if name[0] in _LANGUAGES}
+        styles = {
+            name: np.asarray(table, np.float32).reshape(MAX_TOKENS, 256)
+            for name, table in tables.items()
+            if name[0] in _LANGUAGES
+        }
+    except (OSError, ValueError, StopIteration) as error:
+        raise TtsError(f"{path} holds no Kokoro voices: {error!r}") from error
+    if not styles:
+        raise TtsError(f"{path} holds no English Kokoro voice (names begin with a or b)")
+    return styles
+
+
+def _with_durations(graph: OnnxGraph) -> OnnxGraph:
+    if not graph.has_tensor(_DURATIONS):
+        raise GraphError(f"not the Kokoro export that is supported: no tensor {_DURATIONS}")
+    return graph.extract([], [graph.outputs[0], _DURATIONS])
