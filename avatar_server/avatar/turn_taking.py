@@ -15,6 +15,18 @@ from typing import Literal
 
 from avatar_server.avatar.onset import Onset
 from avatar_server.avatar.short_answers import is_short_answer, word_count
+from avatar_server.avatar.turn_actions import (
+    Action,
+    BargeIn,
+    CancelSpeculation,
+    CommitTurn,
+    Discard,
+    DiscardReason,
+    Prepare,
+    Speculate,
+    TalkState,
+    UtteranceStarted,
+)
 from avatar_server.config import TurnSettings
 
 SAMPLE_RATE_HZ = 16_000
@@ -32,86 +44,6 @@ _PREPARE_BEFORE_MS = 600
 # A reply takes about this long to begin; that much before a certain end it is prepared.
 _MAX_WAIT_S = 15.0
 # A turn whose transcript has not come by then is given up, so that nothing waits for ever.
-
-TalkState = Literal["idle", "hearing", "thinking", "speaking"]
-DiscardReason = Literal["noise", "echo", "failed", "left", "replaced"]
-
-
-@dataclass(frozen=True, slots=True)
-class UtteranceStarted:
-    """`viewer` has the floor and speaks; `at` is when their voice began."""
-
-    utterance: int
-    viewer: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Speculate:
-    """A pause: recognise the viewer's samples `start`..`end`, and judge whether the turn is over.
-
-    `at` is the moment of the last voiced sample. Closed by `CommitTurn`, `CancelSpeculation` or
-    `Discard`, exactly one of them.
-    """
-
-    check: int
-    utterance: int
-    viewer: str
-    start: int
-    end: int
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """The turn is likely over: begin the reply to `text`, and hold its sound back."""
-
-    check: int
-    viewer: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelSpeculation:
-    """The viewer goes on: what was begun for `check` is void."""
-
-    check: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTurn:
-    """The turn is over: answer `text`. `at`: last voiced sample, or when the text was typed."""
-
-    turn: int
-    viewer: str
-    kind: Literal["speech", "text"]
-    text: str
-    at: float
-    check: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """The utterance becomes no turn. `check` is the one that this closes, if one is open."""
-
-    utterance: int
-    viewer: str
-    reason: DiscardReason
-    check: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BargeIn:
-    """Stop the reply of `turn`. `onset` is when the voice that interrupts began."""
-
-    turn: int
-    viewer: str
-    reason: Literal["speech", "text", "stop"]
-    at: float
-    onset: float
-
-
-Action = UtteranceStarted | Speculate | Prepare | CancelSpeculation | CommitTurn | Discard | BargeIn
 
 
 @dataclass(slots=True)
@@ -296,12 +228,17 @@ class TurnTaking:
 
     # --- replies ----------------------------------------------------------------------------
 
-    def begin_greeting(self) -> int | None:
-        """Take a turn for speaking first; none where somebody speaks or a reply exists."""
-        if self._utterance is not None or self._reply is not None:
+    def begin_reply(self, viewer: str | None = None) -> int | None:
+        """Take a turn that no new words of a viewer ask for: a greeting, or going on after noise.
+
+        `viewer` gets the floor. None where somebody speaks, a reply exists or the floor is taken.
+        """
+        taken = self._floor is not None and self._floor != viewer
+        if self._utterance is not None or self._reply is not None or taken:
             return None
         self._turns += 1
-        self._reply = _Reply(self._turns, None)
+        self._floor = viewer
+        self._reply = _Reply(self._turns, viewer)
         return self._turns
 
     def on_reply_started(self, turn: int) -> None:
