@@ -1,0 +1,289 @@
+"""The command line. Exit codes: 0 fine, 1 a check failed, 2 wrong use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+import avatar_server
+from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
+from avatar_server.config import ConfigError, Settings, load_settings
+from avatar_server.gateway.children import ChildCommands
+from avatar_server.observe.logging import setup_logging
+
+FINE, FAILED, WRONG_USE = 0, 1, 2
+
+app = typer.Typer(
+    help="A WebRTC server for talking avatars.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+models_app = typer.Typer(help="Model files.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
+
+ConfigOption = Annotated[
+    str, typer.Option("--config", "-c", help="A shipped configuration (cpu, h100) or a YAML file.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one setting; may be repeated."),
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+
+
+def child_commands() -> ChildCommands:
+    """The processes that `serve` starts."""
+    return ChildCommands()
+
+
+def parse_sets(pairs: list[str]) -> dict[str, Any]:
+    """`["http.port=9000"]` to `{"http": {"port": 9000}}`; raises `ConfigError`."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigError(f"--set {pair!r}: write it as key.path=value, like http.port=9000")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {pair!r}: the value is not YAML") from error
+        place = values
+        for key in keys[:-1]:
+            inner = place.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--set {pair!r}: {key} already has a value")
+            place = inner
+        place[keys[-1]] = value
+    return values
+
+
+def stop_with(message: str, code: int) -> typer.Exit:
+    """Print a sentence to standard error; raise what this returns."""
+    print(message, file=sys.stderr)
+    return typer.Exit(code)
+
+
+def settings_or_exit(config: str, sets: list[str] | None, flags: dict[str, Any]) -> Settings:
+    """The configuration, or exit code 2 with what is wrong with it. Flags win over `--set`."""
+    try:
+        values = parse_sets([*(sets or []), *(f"{key}={value}" for key, value in flags.items())])
+        return load_settings(config, values)
+    except ConfigError as error:
+        raise stop_with(str(error), WRONG_USE) from error
+
+
+def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
+    """All avatars, or exit code 2 with which one cannot be used."""
+    try:
+        avatars = find_avatars(settings.avatar_dirs)
+    except AvatarError as error:
+        raise stop_with(str(error), WRONG_USE) from error
+    if not avatars:
+        raise stop_with(
+            "There is no avatar. Name a folder that holds some in the setting avatar_dirs.",
+            WRONG_USE,
+        )
+    return avatars
+
+
+def ensure_models(settings: Settings, console: Console) -> None:
+    """Fetch what is missing, with a progress bar; exit code 1 where a model cannot be had."""
+    from avatar_server.models import ModelError, ModelStore, RichProgress, default_models
+
+    store = ModelStore()
+    try:
+        names = default_models(settings)
+        missing = store.missing(names)
+        if not missing:
+            return
+        size_mb = sum(entry.size_bytes for entry in missing) / 1e6
+        console.print(f"Fetching {len(missing)} model(s), {size_mb:.0f} MB, once:")
+        with RichProgress(console) as progress:
+            store.ensure([entry.name for entry in missing], progress)
+    except ModelError as error:
+        raise stop_with(str(error), FAILED) from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"avatar-server {avatar_server.__version__}")
+        raise typer.Exit(FINE)
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """A WebRTC server for talking avatars."""
+
+
+@app.command()
+def serve(
+    config: ConfigOption = "cpu",
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 for any free one.")] = None,
+    sessions: Annotated[int | None, typer.Option(help="Sessions at once.")] = None,
+    sets: SetOption = None,
+) -> None:
+    """Start the server; fetches missing models first. Ctrl-C ends it."""
+    from avatar_server.gateway.serve import CannotListen, open_port
+    from avatar_server.gateway.serve import serve as run_gateway
+    from avatar_server.start_report import StartReport
+
+    flags = {"http.host": host, "http.port": port, "sessions.max_sessions": sessions}
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = settings_or_exit(config, sets, given)
+    setup_logging(settings.observe, "gateway")
+    avatars = avatars_or_exit(settings)
+    console = Console(highlight=False)
+    try:
+        listener = open_port(settings.http)
+    except CannotListen as error:
+        raise stop_with(str(error), WRONG_USE) from error
+    with listener:
+        ensure_models(settings, console)
+        asyncio.run(
+            run_gateway(
+                settings,
+                avatars,
+                listener,
+                commands=child_commands(),
+                on_running=StartReport(console, settings),
+            )
+        )
+    console.print("Stopped.")
+
+
+@models_app.command("list")
+def models_list(config: ConfigOption = "cpu", sets: SetOption = None) -> None:
+    """The known models, their licences, and which are here; * marks those of the configuration."""
+    from rich.table import Table
+
+    from avatar_server.models import CATALOGUE, ModelStore, default_models
+
+    settings = settings_or_exit(config, sets, {})
+    store = ModelStore()
+    used = set(default_models(settings))
+    table = Table("", "name", "size", "licence", "here", "what it is")
+    for name, entry in CATALOGUE.items():
+        here = "no" if store.missing([name]) else "yes"
+        mark = "*" if name in used else ""
+        size = f"{entry.size_bytes / 1e6:,.0f} MB"
+        table.add_row(mark, name, size, entry.licence, here, entry.title)
+    Console(highlight=False).print(table)
+
+
+@models_app.command("fetch")
+def models_fetch(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; default: those of the configuration.")
+    ] = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+) -> None:
+    """Fetch models into the cache, and print where they are."""
+    from avatar_server.models import (
+        ModelError,
+        ModelStore,
+        RichProgress,
+        UnknownModelError,
+        default_models,
+    )
+
+    settings = settings_or_exit(config, sets, {})
+    try:
+        with RichProgress() as progress:
+            paths = ModelStore().ensure(names or default_models(settings), progress)
+    except UnknownModelError as error:
+        raise stop_with(str(error), WRONG_USE) from error
+    except ModelError as error:
+        raise stop_with(str(error), FAILED) from error
+    for path in paths.values():
+        print(path)
+
+
+@bench_app.command("turn")
+def bench_turn_command(
+    utterances: Annotated[int, typer.Option(min=1, max=1_000, help="Turns to speak.")] = 22,
+    speech: Annotated[
+        Path | None, typer.Option(help="Folder of recordings to speak; default: synthesised.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A running server; default: start one.")] = None,
+    avatar: Annotated[str | None, typer.Option(help="Which avatar to talk to.")] = None,
+    json_file: JsonOption = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+) -> None:
+    """Voice-to-voice latency and its stages, over spoken utterances."""
+    check_json_file(json_file)
+    settings = settings_or_exit(config, sets, {})
+    ensure_models(settings, Console(stderr=True, highlight=False))
+    arguments = ["--config", config]
+    for pair in sets or []:
+        arguments += ["--set", pair]
+    from avatar_server.bench.turn import bench_turn
+
+    figures = bench_turn(
+        utterances=utterances,
+        speech=speech,
+        url=url,
+        avatar=avatar,
+        arguments=arguments,
+        progress=lambda line: print(line, file=sys.stderr),
+    )
+    report_figures(figures, json_file)
+
+
+@bench_app.command("media")
+def bench_media_command(
+    seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20,
+    viewers: Annotated[int, typer.Option(min=1, max=64, help="Viewers of the session.")] = 1,
+    json_file: JsonOption = None,
+) -> None:
+    """CPU time of drawing, encoding and sending one session's video and sound."""
+    check_json_file(json_file)
+    from avatar_server.bench.media import bench_media
+
+    report_figures(bench_media(seconds=seconds, viewers=viewers), json_file)
+
+
+def check_json_file(path: Path | None) -> None:
+    """Exit code 2 where the file could not be written at the end of a long measurement."""
+    if path is not None and not path.parent.is_dir():
+        raise stop_with(f"--json {path}: there is no folder {path.parent}", WRONG_USE)
+
+
+def report_figures(figures: Mapping[str, Any], json_file: Path | None) -> None:
+    """Print the figures and write them to `json_file`."""
+    text = json.dumps(figures, indent=2)
+    if json_file is not None:
+        json_file.write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+def main() -> None:
+    """The `avatar-server` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The HTTP application: routes, problem documents and guards put together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+import avatar_server
+from avatar_server.gateway.control import Control
+from avatar_server.gateway.docs import docs_routes
+from avatar_server.gateway.guards import Guards, is_loopback
+from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
+from avatar_server.gateway.previews import Previews
+from avatar_server.gateway.problems import install_problem_handlers
+from avatar_server.gateway.sessions import session_routes
+
+
+def create_app(control: Control, previews: Previews) -> FastAPI:
+    """The application; whoever calls this starts and stops `control` and `previews`."""
+    http = control.settings.http
+    app = FastAPI(
+        title="avatar_server",
+        version=avatar_server.__version__,
+        docs_url=None,
+        redoc_url=None,
+        middleware=[
+            Middleware(
+                Guards,
+                metrics=control.metrics,
+                loopback_only=is_loopback(http.host),
+                allowed_origins=http.allowed_origins,
+            )
+        ],
+    )
+    install_problem_handlers(app)
+    app.include_router(page_routes(control, previews))
+    app.include_router(session_routes(control))
+    app.include_router(docs_routes(app))
+    app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")
+    return app

@@ -1,0 +1,428 @@
+"""The gateway's heart: admits sessions and viewers, and keeps their processes running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import zmq.asyncio
+
+from avatar_server.avatars import AvatarSpec
+from avatar_server.clock import Clock, MonotonicClock
+from avatar_server.config import Settings
+from avatar_server.gateway.children import Child, ChildCommands
+from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
+from avatar_server.gateway.problems import ProblemError
+from avatar_server.gateway.registry import (
+    Full,
+    NotRunning,
+    Registry,
+    Session,
+    UnknownSession,
+    UnknownViewer,
+)
+from avatar_server.gateway.restarts import RestartPolicy
+from avatar_server.gateway.supervisor import Keeper, KeeperState, Patience
+from avatar_server.observe.metrics import Metrics
+from avatar_server.observe.trace import TraceRing
+from avatar_server.processes import Bootstrap, plain_settings
+from avatar_server.protocol.messages import (
+    AddCandidate,
+    Answer,
+    AvatarReady,
+    AvatarStatus,
+    InferenceStatus,
+    Leave,
+    Message,
+    Problem,
+    StopAvatar,
+    TurnTrace,
+)
+
+TICK_S = 0.25
+ASK_INFERENCE_EVERY_S = 1.0
+# Ctrl-C must end everything within 3 s: a second to go by itself, half of one after SIGTERM.
+STOP_GRACE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether new sessions are taken; `reason` is a sentence where they are not."""
+
+    ready: bool
+    reason: str
+    phase: str
+
+
+class Control:
+    """Sessions, viewers and the processes behind them. `start` first, `stop` at the end."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        avatars: Mapping[str, AvatarSpec],
+        *,
+        commands: ChildCommands | None = None,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.settings = settings
+        self.avatars = avatars
+        self.metrics = metrics or Metrics()
+        self.traces = TraceRing(settings.observe.trace_turns)
+        self.inference: InferenceStatus | None = None
+        self._commands = commands or ChildCommands()
+        self._clock = clock or MonotonicClock()
+        self.registry = Registry(settings.sessions, self._clock)
+        self._keepers: dict[str, Keeper] = {}
+        self._started: dict[str, asyncio.Future[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._inference_ready = asyncio.Event()
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the sockets and start the inference process; returns without waiting for it."""
+        self._endpoints = Endpoints()
+        self._context = zmq.asyncio.Context()
+        self._avatars = AvatarLink(self._context, self._endpoints.gateway, self._on_avatar)
+        self._models = InferenceLink(
+            self._context, self._endpoints.inference, self._on_inference_status
+        )
+        limits = self.settings.inference
+        self._inference = Keeper(
+            "inference",
+            self._spawn_inference,
+            RestartPolicy(limits.restart_limit_per_minute, self._clock),
+            self._clock,
+            Patience(start_s=limits.start_timeout_s, silence_s=limits.hang_timeout_s),
+            on_lost=self._inference_lost,
+        )
+        self._inference.start()
+        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
+        self.metrics.session_slots.set(self.settings.sessions.max_sessions)
+
+    async def stop(self) -> None:
+        """End all processes, within some 2 s, and remove the sockets."""
+        self._stopping = True
+        self._ticker.cancel()
+        await asyncio.gather(self._ticker, return_exceptions=True)
+        for session in list(self._keepers):
+            self._finish(session, "stopped", "The server is shutting down.")
+        await asyncio.gather(
+            self._inference.stop(grace_s=0.0), *self._ending, return_exceptions=True
+        )
+        await self._avatars.close()
+        await self._models.close()
+        self._context.term()
+        self._endpoints.remove()
+
+    def kill_now(self) -> None:
+        """SIGKILL every child, without waiting: for a person who will not wait."""
+        for keeper in (self._inference, *self._keepers.values()):
+            if keeper.pid is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(keeper.pid, signal.SIGKILL)
+        self._endpoints.remove()
+
+    async def wait_until_ready(self, timeout_s: float) -> bool:
+        """Whether inference became ready within `timeout_s`."""
+        try:
+            await asyncio.wait_for(self._inference_ready.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    # --- what the routes ask ------------------------------------------------------------------
+
+    def readiness(self) -> Readiness:
+        """Whether new sessions are taken, apart from how many run."""
+        phase = self.inference.phase if self.inference else "starting"
+        if self._stopping:
+            return Readiness(False, "The server is shutting down.", "stopping")
+        if self.inference is not None and self.inference.ready:
+            return Readiness(True, "", phase or "ready")
+        if self._inference.state is KeeperState.WAITING:
+            return Readiness(
+                False,
+                f"The models are being started again: inference {self._inference.reason}.",
+                "restarting",
+            )
+        return Readiness(False, f"The models are being loaded ({phase}).", phase)
+
+    async def create(self, avatar: str) -> Session:
+        """Start a session and wait until its avatar takes viewers. Raises `ProblemError`."""
+        if avatar not in self.avatars:
+            known = ", ".join(sorted(self.avatars)) or "none"
+            raise ProblemError(
+                404, "unknown-avatar", f"There is no avatar {avatar!r}. There are: {known}."
+            )
+        readiness = self.readiness()
+        if not readiness.ready:
+            self.metrics.sessions_refused.labels("not-ready").inc()
+            raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
+        try:
+            session = self.registry.add(_new_id(), avatar)
+        except Full as error:
+            self.metrics.sessions_refused.labels("full").inc()
+            raise ProblemError(503, "full", str(error), retry_after_s=10) from error
+        started_at = self._clock.now()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._started[session.id] = future
+        limits = self.settings.sessions
+        keeper = Keeper(
+            "avatar",
+            lambda: self._spawn_avatar(session),
+            RestartPolicy(limits.restart_limit_per_minute, self._clock),
+            self._clock,
+            Patience(start_s=limits.start_timeout_s, silence_s=limits.hang_timeout_s),
+            on_lost=lambda cause: self._avatar_lost(session.id, cause),
+            on_given_up=lambda cause: self._avatar_given_up(session.id, cause),
+        )
+        self._keepers[session.id] = keeper
+        keeper.start()
+        try:
+            # Shielded: a client that stops waiting leaves a session, which ends by being idle.
+            await asyncio.shield(future)
+        except _StartFailed as error:
+            raise ProblemError(503, "start-failed", str(error), retry_after_s=5) from error
+        finally:
+            self._started.pop(session.id, None)
+        self.metrics.sessions_started.inc()
+        self.metrics.session_start_s.observe(self._clock.now() - started_at)
+        log.info("session started", extra={"session": session.id, "avatar": avatar})
+        return session
+
+    def session(self, session: str) -> Session:
+        """Raises `ProblemError` 404."""
+        try:
+            return self.registry.get(session)
+        except UnknownSession as error:
+            raise ProblemError(404, "unknown-session", str(error)) from error
+
+    def end(self, session: str) -> None:
+        """End a session because an operator said so. Raises `ProblemError` 404."""
+        self.session(session)
+        self._finish(session, "deleted", "The session was ended by its operator.")
+
+    async def join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
+        """(viewer id, SDP answer). Raises `ProblemError`."""
+        try:
+            return await self._join(session, sdp, can_speak)
+        except ProblemError as error:
+            self.metrics.joins_failed.labels(str(error.status_code)).inc()
+            raise
+
+    async def _join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
+        viewer = secrets.token_hex(8)
+        try:
+            self.registry.begin_join(session, viewer)
+        except UnknownSession as error:
+            raise ProblemError(404, "unknown-session", str(error)) from error
+        except NotRunning as error:
+            raise ProblemError(503, "restarting", str(error), retry_after_s=1) from error
+        except Full as error:
+            raise ProblemError(503, "full", str(error), retry_after_s=10) from error
+        joined = False
+        try:
+            answer = await self._avatars.offer(
+                session, viewer, sdp, can_speak, self.settings.sessions.answer_timeout_s
+            )
+            if isinstance(answer, Problem):
+                raise _from_avatar(answer)
+            joined = self.registry.joined(session, viewer)
+        except Unreachable as error:
+            raise ProblemError(
+                503, "restarting", f"{_sentence(error)} Try again in a second.", retry_after_s=1
+            ) from error
+        finally:
+            if not joined:
+                self.registry.leave(session, viewer)
+                await self._tell(session, Leave(viewer=viewer))
+        if not joined:
+            raise ProblemError(
+                503, "restarting", "The avatar is restarting. Try again.", retry_after_s=1
+            )
+        assert isinstance(answer, Answer)
+        self.metrics.viewers_joined.inc()
+        return viewer, answer.sdp
+
+    async def add_candidate(
+        self, session: str, viewer: str, candidate: str, mid: str | None, line: int | None
+    ) -> None:
+        """Pass a trickled candidate on. Raises `ProblemError`."""
+        self._require_viewer(session, viewer)
+        message = AddCandidate(
+            viewer=viewer, candidate=candidate, sdp_mid=mid, sdp_m_line_index=line
+        )
+        try:
+            await self._avatars.send(session, message)
+        except Unreachable as error:
+            raise ProblemError(
+                503, "restarting", "The avatar is restarting. Join again.", retry_after_s=1
+            ) from error
+
+    async def leave(self, session: str, viewer: str) -> None:
+        """A viewer says goodbye. Raises `ProblemError` 404."""
+        self._require_viewer(session, viewer)
+        self.registry.leave(session, viewer)
+        await self._tell(session, Leave(viewer=viewer))
+
+    def _require_viewer(self, session: str, viewer: str) -> None:
+        try:
+            self.registry.require_viewer(session, viewer)
+        except UnknownSession as error:
+            raise ProblemError(404, "unknown-session", str(error)) from error
+        except UnknownViewer as error:
+            raise ProblemError(404, "unknown-viewer", str(error)) from error
+
+    # --- processes ----------------------------------------------------------------------------
+
+    async def _spawn_inference(self) -> Child:
+        child = await Child.start(self._commands.inference, "inference")
+        child.configure(self._bootstrap("inference"))
+        return child
+
+    async def _spawn_avatar(self, session: Session) -> Child:
+        child = await Child.start(self._commands.avatar, "avatar", session.id)
+        child.configure(self._bootstrap("avatar", session.id, session.avatar))
+        return child
+
+    def _bootstrap(self, role: str, session: str = "", avatar: str = "") -> Bootstrap:
+        return Bootstrap(
+            role=role,
+            settings=plain_settings(self.settings),
+            gateway=self._endpoints.gateway,
+            inference=self._endpoints.inference,
+            session=session,
+            avatar=avatar,
+        )
+
+    def _on_avatar(self, session: str, message: AvatarReady | AvatarStatus | TurnTrace) -> None:
+        keeper = self._keepers.get(session)
+        if keeper is None:
+            return
+        if isinstance(message, AvatarReady):
+            if keeper.ready(message.pid):
+                self.registry.ready(session)
+                if (future := self._started.get(session)) is not None and not future.done():
+                    future.set_result(None)
+            return
+        keeper.heard()
+        if isinstance(message, AvatarStatus):
+            self.registry.status(message)
+            self.metrics.avatar_status(message)
+        else:
+            self.traces.add(message)
+            self.metrics.turn(message)
+
+    def _avatar_lost(self, session: str, cause: str) -> None:
+        self.metrics.restarts.labels("avatar", _cause(cause)).inc()
+        self._avatars.lost(session)
+        self.registry.lost(session)
+
+    def _avatar_given_up(self, session: str, cause: str) -> None:
+        future = self._started.get(session)
+        if future is not None and not future.done():
+            future.set_exception(
+                _StartFailed(f"The avatar's process {cause}; the server's log says more.")
+            )
+        log.error("session ended: the avatar %s", cause, extra={"session": session})
+        self._finish(session, "failed", "The avatar keeps failing.")
+
+    def _on_inference_status(self, status: InferenceStatus) -> None:
+        if status.pid != self._inference.pid:
+            return
+        self.inference = status
+        self.metrics.inference_status(status)
+        if status.ready and self._inference.ready(status.pid):
+            self._inference_ready.set()
+        self._inference.heard()
+
+    def _inference_lost(self, cause: str) -> None:
+        self.inference = None
+        self._inference_ready.clear()
+        self.metrics.inference_ready.set(0)
+        self.metrics.restarts.labels("inference", _cause(cause)).inc()
+
+    def _finish(self, session: str, why: str, reason: str) -> None:
+        """Free the session's place now; its process ends in a task of its own."""
+        keeper = self._keepers.pop(session, None)
+        self.registry.remove(session)
+        if keeper is None:
+            return
+        future = self._started.get(session)
+        if future is not None and not future.done():
+            future.set_exception(_StartFailed(reason))
+        self._avatars.lost(session)
+        self.metrics.sessions_ended.labels(why).inc()
+        log.info("session ended: %s", reason, extra={"session": session})
+        task = asyncio.create_task(self._end_process(session, keeper, reason))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end_process(self, session: str, keeper: Keeper, reason: str) -> None:
+        await self._tell(session, StopAvatar(reason=reason))
+        # One that is not ready yet does not read messages: it has no goodbye to say either.
+        ready = keeper.state is KeeperState.READY
+        await keeper.stop(STOP_GRACE_S if ready else 0.0)
+        self.metrics.forget_session(session)
+
+    async def _tell(self, session: str, message: Message) -> None:
+        """Send what needs no answer; a process that is not there has nothing to be told."""
+        try:
+            await self._avatars.send(session, message)
+        except Unreachable:
+            return
+
+    async def _tick(self) -> None:
+        ask_at = 0.0
+        while True:
+            for session in self.registry.idle():
+                self._finish(session, "idle", "Nobody was watching.")
+            if self._clock.now() >= ask_at:
+                ask_at = self._clock.now() + ASK_INFERENCE_EVERY_S
+                await self._models.ask()
+            for state, count in self.registry.counts().items():
+                self.metrics.sessions.labels(state).set(count)
+            self.metrics.viewers.set(self.registry.viewer_total())
+            await asyncio.sleep(TICK_S)
+
+
+class _StartFailed(Exception):
+    """The avatar did not become ready; the message is a sentence."""
+
+
+def _new_id() -> str:
+    """A session's id is what lets one watch it, so that it must not be guessable (80 bits)."""
+    return secrets.token_hex(10)
+
+
+def _from_avatar(problem: Problem) -> ProblemError:
+    status = problem.status if 400 <= problem.status < 600 else 502
+    retry = 1 if status == 503 else None
+    code = problem.title.lower().replace(" ", "-")
+    return ProblemError(status, code, problem.detail, title=problem.title, retry_after_s=retry)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:] + "."
+
+
+def _cause(text: str) -> str:
+    """A label with few values, for a sentence with many."""
+    if "signal" in text:
+        return "killed"
+    if "sign of life" in text or "not ready" in text:
+        return "hang"
+    return "exit"

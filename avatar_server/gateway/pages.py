@@ -1,0 +1,164 @@
+"""Routes of the pages, the avatars' pictures, and the server's state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+import avatar_server
+from avatar_server.avatars import AvatarSpec
+from avatar_server.config import IceServer
+from avatar_server.gateway.control import Control
+from avatar_server.gateway.guards import is_loopback
+from avatar_server.gateway.previews import Kind, Previews, media_type
+from avatar_server.gateway.problems import ProblemError
+
+STATIC_DIR = Path(__file__).resolve().parent / "static"
+PAGE_METHODS = ["GET", "HEAD"]
+
+
+class PageFiles(StaticFiles):
+    """Static files that a browser asks about again, so that an update is seen at once."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.setdefault("Cache-Control", "no-cache")
+        return response
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        try:
+            return await super().get_response(path, scope)
+        except ValueError as error:  # a NUL byte in the path
+            raise ProblemError(404, "not-found", "There is no such file.") from error
+
+
+def page_routes(control: Control, previews: Previews) -> APIRouter:
+    """Pages, pictures, `/v1/avatars`, `/v1/status`, health and metrics."""
+    router = APIRouter()
+
+    def index() -> FileResponse:
+        page = STATIC_DIR / "index.html"
+        if not page.is_file():
+            raise ProblemError(
+                404, "no-page", "This installation has no page; the API is described at /docs."
+            )
+        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+
+    @router.api_route("/", methods=PAGE_METHODS, include_in_schema=False)
+    async def start_page() -> FileResponse:
+        return index()
+
+    @router.api_route("/s/{session}", methods=PAGE_METHODS, include_in_schema=False)
+    async def session_page(session: str) -> FileResponse:
+        return index()
+
+    def picture(name: str, kind: Kind) -> FileResponse:
+        if name not in control.avatars:
+            raise ProblemError(404, "unknown-avatar", f"There is no avatar {name!r}.")
+        path = previews.get(name, kind)
+        if path is None:
+            raise ProblemError(
+                404,
+                "not-drawn-yet",
+                "This picture is still being drawn. Try again in a few seconds.",
+                retry_after_s=3,
+                headers={"Cache-Control": "no-store"},
+            )
+        with path.open("rb") as file:
+            kind_of_picture = media_type(file.read(16))
+        return FileResponse(path, media_type=kind_of_picture, headers={"Cache-Control": "no-cache"})
+
+    @router.get("/avatars/{name}/picture", tags=["avatars"], summary="Still picture")
+    async def still(name: str) -> FileResponse:
+        return picture(name, Kind.PICTURE)
+
+    @router.get("/avatars/{name}/preview", tags=["avatars"], summary="Short looping animation")
+    async def animation(name: str) -> FileResponse:
+        return picture(name, Kind.PREVIEW)
+
+    @router.get("/v1/avatars", tags=["avatars"], summary="The avatars that can be started")
+    async def avatars() -> list[dict[str, Any]]:
+        return [avatar_view(avatar) for _, avatar in sorted(control.avatars.items())]
+
+    @router.get("/v1/status", tags=["server"], summary="Whether and what the server can do now")
+    async def status(request: Request) -> dict[str, Any]:
+        return status_view(control, request)
+
+    @router.get("/healthz", tags=["server"], summary="The gateway answers")
+    async def healthz() -> dict[str, Any]:
+        return {"status": "ok", "version": avatar_server.__version__}
+
+    @router.get("/readyz", tags=["server"], summary="200 while a new session would be taken")
+    async def readyz() -> JSONResponse:
+        readiness = control.readiness()
+        free = control.registry.free
+        ready = readiness.ready and free > 0
+        reason = readiness.reason or ("" if free else "All sessions are in use.")
+        body = {"ready": ready, "reason": reason, "free_sessions": free if readiness.ready else 0}
+        headers = {} if ready else {"Retry-After": "3"}
+        return JSONResponse(body, 200 if ready else 503, headers)
+
+    @router.get("/metrics", tags=["server"], summary="Prometheus metrics")
+    async def metrics() -> PlainTextResponse:
+        return PlainTextResponse(
+            control.metrics.render(), headers={"Content-Type": control.metrics.content_type}
+        )
+
+    return router
+
+
+def avatar_view(avatar: AvatarSpec) -> dict[str, Any]:
+    """An avatar as the page's picker shows it."""
+    return {
+        "name": avatar.name,
+        "title": avatar.title,
+        "description": avatar.description,
+        "language": avatar.language,
+        "greeting": avatar.greeting,
+        "suggestions": avatar.suggestions,
+        "picture": f"/avatars/{avatar.name}/picture",
+        "preview": f"/avatars/{avatar.name}/preview",
+    }
+
+
+def status_view(control: Control, request: Request) -> dict[str, Any]:
+    """What the page needs to know before it joins."""
+    readiness = control.readiness()
+    limit = control.settings.sessions.max_sessions
+    running = len(control.registry)
+    return {
+        "version": avatar_server.__version__,
+        "ready": readiness.ready,
+        "reason": readiness.reason,
+        "phase": readiness.phase,
+        "sessions": {"running": running, "max": limit, "free": control.registry.free},
+        "models": dict(control.inference.models) if control.inference else {},
+        "ice_servers": [ice_view(server) for server in control.settings.media.ice_servers],
+        "secure_hint": secure_hint(request),
+    }
+
+
+def ice_view(server: IceServer) -> dict[str, Any]:
+    """An `RTCIceServer` dictionary. Its credential is meant for the browser."""
+    view: dict[str, Any] = {"urls": server.urls}
+    if server.username is not None:
+        view["username"] = server.username
+    if server.credential is not None:
+        view["credential"] = server.credential.get_secret_value()
+    return view
+
+
+def secure_hint(request: Request) -> str | None:
+    """What to do where the browser will give this address no microphone; None where it will."""
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
+    if scheme == "https" or is_loopback(request.url.hostname or ""):
+        return None
+    return (
+        "Browsers give the microphone only to pages on https or on localhost. Open this page "
+        "over https, or on the server's own machine; typing works here too."
+    )

@@ -1,0 +1,214 @@
+"""Routes of sessions and viewers: the operator API and WebRTC signalling."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from avatar_server.gateway.control import Control
+from avatar_server.gateway.problems import PROBLEM_TYPE, ProblemError
+from avatar_server.gateway.registry import Session
+from avatar_server.observe.trace import summarise
+
+SDP_TYPE = "application/sdp"
+
+_PROBLEM: dict[str, Any] = {"content": {PROBLEM_TYPE: {}}}
+
+
+def _problems(**statuses: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries: `_problems(s404="…")`."""
+    return {int(key[1:]): {**_PROBLEM, "description": text} for key, text in statuses.items()}
+
+
+class NewSession(BaseModel):
+    """Which avatar to start."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    avatar: str = Field(min_length=1, max_length=64, description="A name of /v1/avatars.")
+
+
+class SessionView(BaseModel):
+    """A session as the API shows it."""
+
+    id: str
+    avatar: str
+    state: str = Field(description="starting, running or restarting")
+    page: str = Field(description="The address at which people watch it.")
+    viewers: str = Field(description="The address to which viewers post their offers.")
+    viewer_count: int
+    restarts: int
+    doing: str = Field(description="What the avatar is doing, as of its last status.")
+    speaker: str | None = None
+    fps: float = 0.0
+    bitrate_bps: float = 0.0
+    render_ms: float = 0.0
+    encode_ms: float = 0.0
+    late_frames: int = 0
+
+
+class Candidate(BaseModel):
+    """A trickled ICE candidate, as RTCIceCandidate.toJSON() gives it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    candidate: str | None = Field(
+        default="", max_length=4_096, description="Empty or null: no more will come."
+    )
+    sdpMid: str | None = Field(default=None, max_length=256)
+    sdpMLineIndex: int | None = Field(default=None, ge=0, le=64)
+
+
+def session_view(session: Session) -> SessionView:
+    """What the API shows of a session."""
+    status = session.status
+    return SessionView(
+        id=session.id,
+        avatar=session.avatar,
+        state=session.state.value,
+        page=f"/s/{session.id}",
+        viewers=f"/v1/sessions/{session.id}/viewers",
+        viewer_count=session.viewer_count,
+        restarts=session.restarts,
+        doing=status.state if status else "",
+        speaker=status.speaker if status else None,
+        fps=status.fps if status else 0.0,
+        bitrate_bps=status.bitrate_bps if status else 0.0,
+        render_ms=status.render_ms if status else 0.0,
+        encode_ms=status.encode_ms if status else 0.0,
+        late_frames=status.late_frames if status else 0,
+    )
+
+
+def session_routes(control: Control) -> APIRouter:
+    """Everything under /v1/sessions."""
+    router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+
+    @router.post(
+        "",
+        status_code=201,
+        summary="Start a session",
+        responses=_problems(
+            s404="No such avatar.",
+            s422="The body cannot be used.",
+            s503="No place is free, or the models are not ready; Retry-After says when.",
+        ),
+    )
+    async def create(body: NewSession, response: Response) -> SessionView:
+        session = await control.create(body.avatar)
+        response.headers["Location"] = f"/v1/sessions/{session.id}"
+        return session_view(session)
+
+    @router.get("", summary="All sessions")
+    async def listing() -> list[SessionView]:
+        return [session_view(session) for session in control.registry.sessions()]
+
+    @router.get("/{session}", summary="One session", responses=_problems(s404="It has ended."))
+    async def one(session: str) -> SessionView:
+        return session_view(control.session(session))
+
+    @router.delete(
+        "/{session}",
+        status_code=204,
+        summary="End a session",
+        responses=_problems(s404="It has ended."),
+    )
+    async def end(session: str) -> None:
+        control.end(session)
+
+    @router.get(
+        "/{session}/turns",
+        summary="Recent turns of a session, oldest first, and their figures",
+        responses=_problems(s404="It has ended."),
+    )
+    async def turns(session: str) -> JSONResponse:
+        control.session(session)
+        traces = control.traces.of_session(session)
+        return JSONResponse(
+            {
+                "turns": [msgspec.to_builtins(trace) for trace in traces],
+                "summary": msgspec.to_builtins(summarise(traces)),
+            }
+        )
+
+    @router.post(
+        "/{session}/viewers",
+        status_code=201,
+        summary="Join a session: send an SDP offer, get the answer",
+        response_class=Response,
+        responses={
+            201: {"content": {SDP_TYPE: {}}, "description": "The SDP answer."},
+            **_problems(
+                s400="Not an SDP offer.",
+                s404="The session has ended: start a new one.",
+                s413="More than 64 KiB.",
+                s415="Not application/sdp.",
+                s422="An offer without what is needed.",
+                s503="Full, or the avatar is restarting; Retry-After says when.",
+            ),
+        },
+        openapi_extra={
+            "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
+        },
+    )
+    async def join(
+        session: str,
+        request: Request,
+        speak: Annotated[bool, Query(description="Whether this viewer wants to talk.")] = True,
+    ) -> Response:
+        control.session(session)
+        offer = await read_offer(request)
+        viewer, answer = await control.join(session, offer, speak)
+        location = f"/v1/sessions/{session}/viewers/{viewer}"
+        return Response(answer, 201, {"Location": location}, SDP_TYPE)
+
+    @router.patch(
+        "/{session}/viewers/{viewer}",
+        status_code=204,
+        summary="Add a trickled ICE candidate",
+        responses=_problems(
+            s404="The session or the viewer is gone.", s503="The avatar is restarting: join again."
+        ),
+    )
+    async def trickle(session: str, viewer: str, body: Candidate) -> None:
+        await control.add_candidate(
+            session, viewer, body.candidate or "", body.sdpMid, body.sdpMLineIndex
+        )
+
+    @router.delete(
+        "/{session}/viewers/{viewer}",
+        status_code=204,
+        summary="Leave",
+        responses=_problems(s404="The session or the viewer is gone."),
+    )
+    async def leave(session: str, viewer: str) -> None:
+        await control.leave(session, viewer)
+
+    return router
+
+
+async def read_offer(request: Request) -> str:
+    """The SDP in a request's body, checked as far as needs no parser. Raises `ProblemError`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != SDP_TYPE:
+        raise ProblemError(
+            415,
+            "wrong-type",
+            f"Send the SDP offer with the content type {SDP_TYPE}, not {kind or 'none'}.",
+            headers={"Accept-Post": SDP_TYPE},
+        )
+    try:
+        text = (await request.body()).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemError(400, "bad-offer", "The SDP offer is not UTF-8 text.") from error
+    if not text.lstrip().startswith("v=0"):
+        raise ProblemError(400, "bad-offer", "The body is not an SDP offer: it lacks 'v=0'.")
+    if "\nm=" not in text:
+        raise ProblemError(
+            422, "bad-offer", "The SDP offer has no media section: offer audio and video."
+        )
+    return text

@@ -1,0 +1,191 @@
+"""Every metric the server exports, with its buckets, in one place.
+
+One `Metrics` belongs to one gateway and owns its registry, so that several can live in one
+process (tests) without meeting.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+
+from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, TurnTrace
+
+# The bounds follow what people notice: below 0.3 s is as quick as a person, above 2 s is a wait.
+LATENCY_BUCKETS_S = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
+STAGE_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0)
+START_BUCKETS_S = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+HTTP_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0)
+
+
+class Metrics:
+    """The gateway's metrics; `render` gives the text that Prometheus reads."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry(auto_describe=True)
+        self.sessions = Gauge("avatar_sessions", "Sessions by state.", ["state"], registry=registry)
+        self.session_slots = Gauge(
+            "avatar_session_slots", "Sessions that may run at once.", registry=registry
+        )
+        self.sessions_started = Counter(
+            "avatar_sessions_started_total", "Sessions that became ready.", registry=registry
+        )
+        self.sessions_refused = Counter(
+            "avatar_sessions_refused_total", "Sessions refused.", ["reason"], registry=registry
+        )
+        self.sessions_ended = Counter(
+            "avatar_sessions_ended_total", "Sessions that ended.", ["reason"], registry=registry
+        )
+        self.session_start_s = Histogram(
+            "avatar_session_start_seconds",
+            "From the request to an avatar that takes viewers.",
+            buckets=START_BUCKETS_S,
+            registry=registry,
+        )
+        self.viewers = Gauge("avatar_viewers", "Viewers of all sessions.", registry=registry)
+        self.viewers_joined = Counter(
+            "avatar_viewers_joined_total", "Offers that were answered.", registry=registry
+        )
+        self.joins_failed = Counter(
+            "avatar_joins_failed_total", "Offers refused.", ["status"], registry=registry
+        )
+        self.restarts = Counter(
+            "avatar_process_restarts_total",
+            "Processes that ended unasked and were started again.",
+            ["role", "cause"],
+            registry=registry,
+        )
+        self.process_cpu_s = Gauge(
+            "avatar_process_cpu_seconds",
+            "CPU time of a child process.",
+            ["role", "session"],
+            registry=registry,
+        )
+        self.process_rss_bytes = Gauge(
+            "avatar_process_rss_bytes",
+            "Resident memory of a child process.",
+            ["role", "session"],
+            registry=registry,
+        )
+        self.fps = Gauge("avatar_fps", "Frames sent a second.", ["session"], registry=registry)
+        self.late_frames = Gauge(
+            "avatar_late_frames", "Frames that missed their tick.", ["session"], registry=registry
+        )
+        self.render_s = Gauge(
+            "avatar_render_seconds", "Drawing one frame.", ["session"], registry=registry
+        )
+        self.encode_s = Gauge(
+            "avatar_encode_seconds", "Encoding one frame.", ["session"], registry=registry
+        )
+        self.bitrate_bps = Gauge(
+            "avatar_video_bitrate_bps", "Encoded video.", ["session"], registry=registry
+        )
+        self.turns = Counter(
+            "avatar_turns_total", "Finished turns.", ["kind", "outcome"], registry=registry
+        )
+        self.voice_to_voice_s = Histogram(
+            "avatar_voice_to_voice_seconds",
+            "From the viewer's last voiced sample to the first audible sample of the reply.",
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.stage_s = Histogram(
+            "avatar_turn_stage_seconds",
+            "Length of one stage of a turn.",
+            ["stage"],
+            buckets=STAGE_BUCKETS_S,
+            registry=registry,
+        )
+        self.inference_ready = Gauge(
+            "avatar_inference_ready", "1 while the models can answer.", registry=registry
+        )
+        self.inference_queue = Gauge(
+            "avatar_inference_queue_depth", "Jobs waiting.", ["stage"], registry=registry
+        )
+        self.inference_jobs = Gauge(
+            "avatar_inference_jobs_done",
+            "Jobs done since the inference process started.",
+            ["stage"],
+            registry=registry,
+        )
+        self.inference_failures = Gauge(
+            "avatar_inference_jobs_failed",
+            "Jobs failed since the inference process started.",
+            registry=registry,
+        )
+        self.http_requests = Counter(
+            "avatar_http_requests_total",
+            "HTTP requests.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self.http_s = Histogram(
+            "avatar_http_request_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=HTTP_BUCKETS_S,
+            registry=registry,
+        )
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def avatar_status(self, status: AvatarStatus) -> None:
+        """Take over what an avatar process measured of itself."""
+        session = status.session
+        self.fps.labels(session).set(status.fps)
+        self.late_frames.labels(session).set(status.late_frames)
+        self.render_s.labels(session).set(status.render_ms / 1e3)
+        self.encode_s.labels(session).set(status.encode_ms / 1e3)
+        self.bitrate_bps.labels(session).set(status.bitrate_bps)
+        self.process_cpu_s.labels("avatar", session).set(status.cpu_s)
+        self.process_rss_bytes.labels("avatar", session).set(status.rss_bytes)
+
+    def forget_session(self, session: str) -> None:
+        """Drop a session's own series, or they would pile up for ever."""
+        for gauge in (
+            self.fps,
+            self.late_frames,
+            self.render_s,
+            self.encode_s,
+            self.bitrate_bps,
+        ):
+            _remove(gauge, session)
+        _remove(self.process_cpu_s, "avatar", session)
+        _remove(self.process_rss_bytes, "avatar", session)
+
+    def inference_status(self, status: InferenceStatus) -> None:
+        """Take over what the inference process says of itself."""
+        self.inference_ready.set(status.ready)
+        self.inference_failures.set(status.jobs_failed)
+        for stage, depth in status.queue_depth.items():
+            self.inference_queue.labels(stage).set(depth)
+        for stage, done in status.jobs_done.items():
+            self.inference_jobs.labels(stage).set(done)
+        self.process_cpu_s.labels("inference", "").set(status.cpu_s)
+        self.process_rss_bytes.labels("inference", "").set(status.rss_bytes)
+
+    def turn(self, trace: TurnTrace) -> None:
+        """Count a finished turn."""
+        self.turns.labels(trace.kind, trace.outcome).inc()
+        if trace.voice_to_voice_ms is not None:
+            self.voice_to_voice_s.observe(trace.voice_to_voice_ms / 1e3)
+        for span in trace.stages:
+            self.stage_s.labels(span.stage).observe(max(0.0, span.end - span.start))
+
+
+def _remove(gauge: Gauge, *labels: str) -> None:
+    # A session that ended before its first status has no series; removing none is no error.
+    try:
+        gauge.remove(*labels)
+    except KeyError:
+        return

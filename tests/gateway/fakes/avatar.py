@@ -1,0 +1,105 @@
+"""Stands in for the avatar process: speaks its side of the protocol, with no media.
+
+How it behaves goes by the avatar's name: `crash` ends at once, `never` is never ready, `mute`
+answers no offer, `refuse` answers with a problem, `stubborn` ignores every request to stop.
+An offer with `a=hang` stops all signs of life, `a=vanish` leaves without a goodbye.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import zmq
+
+from avatar_server.processes import read_bootstrap, when_parent_ends
+from avatar_server.protocol.messages import (
+    AddCandidate,
+    Answer,
+    AvatarReady,
+    AvatarStatus,
+    Leave,
+    Offer,
+    Problem,
+    StageSpan,
+    StopAvatar,
+    TurnTrace,
+    decode,
+    encode,
+)
+
+
+def main() -> None:
+    bootstrap = read_bootstrap()
+    name, session = bootstrap.avatar, bootstrap.session
+    if name == "crash":
+        print("the rig is missing", file=sys.stderr)
+        sys.exit(3)
+    if name == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        when_parent_ends(lambda: os._exit(0))
+    if name == "never":
+        threading.Event().wait()
+    socket = zmq.Context().socket(zmq.DEALER)
+    socket.setsockopt(zmq.IDENTITY, session.encode())
+    socket.connect(bootstrap.gateway)
+    socket.send(encode(AvatarReady(session=session, pid=os.getpid())))
+    socket.send(encode(a_turn(session)))
+    viewers: list[str] = []
+    next_status = 0.0
+    while True:
+        if time.monotonic() >= next_status:
+            next_status = time.monotonic() + 0.5
+            send_status(socket, session, viewers)
+        if not socket.poll(100):
+            continue
+        message = decode(socket.recv())
+        if isinstance(message, Offer) and name == "refuse":
+            refusal = Problem(
+                request=message.request,
+                status=422,
+                title="No common codec",
+                detail="The offer has no codec in common with this server: offer H264 or VP8.",
+            )
+            socket.send(encode(refusal))
+        elif isinstance(message, Offer) and name != "mute":
+            if "a=hang" in message.sdp:
+                threading.Event().wait()
+            viewers.append(message.viewer)
+            sdp = f"v=0\r\ns={os.getpid()}\r\na=speak:{message.can_speak}\r\n"
+            socket.send(encode(Answer(request=message.request, viewer=message.viewer, sdp=sdp)))
+            if "a=vanish" in message.sdp:
+                viewers.remove(message.viewer)
+            send_status(socket, session, viewers)
+        elif isinstance(message, Leave) and message.viewer in viewers:
+            viewers.remove(message.viewer)
+            send_status(socket, session, viewers)
+        elif isinstance(message, AddCandidate):
+            print(f"candidate {message.candidate!r} of {message.viewer}", file=sys.stderr)
+        elif isinstance(message, StopAvatar) and name != "stubborn":
+            return
+
+
+def send_status(socket: zmq.Socket, session: str, viewers: list[str]) -> None:
+    status = AvatarStatus(
+        session=session, state="idle", viewers=len(viewers), viewer_ids=viewers, fps=30.0
+    )
+    socket.send(encode(status))
+
+
+def a_turn(session: str) -> TurnTrace:
+    return TurnTrace(
+        session=session,
+        turn=1,
+        kind="speech",
+        voice_to_voice_ms=640.0,
+        stages=[StageSpan(stage="stt", start=0.1, end=0.25)],
+        viewer_text="hello",
+        reply_text="Hello to you.",
+    )
+
+
+if __name__ == "__main__":
+    main()

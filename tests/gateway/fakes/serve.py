@@ -1,0 +1,17 @@
+"""`avatar-server` with fake children, fake avatars and no model files; arguments as usual."""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from gateway.conftest import fake_avatars, fake_commands
+
+from avatar_server import cli
+
+if __name__ == "__main__":
+    cli.ensure_models = lambda settings, console: None
+    cli.find_avatars = lambda extra: fake_avatars(Path(os.environ["FAKE_AVATARS"]))
+    cli.child_commands = lambda: fake_commands(*os.environ.get("FAKE_INFERENCE", "").split())
+    cli.main()
