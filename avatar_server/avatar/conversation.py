@@ -122,7 +122,11 @@ class Conversation:
     def on_join(self, viewer: str, can_speak: bool) -> None:
         """A viewer is connected and sees the avatar."""
         self._audience.add(viewer, can_speak)
-        self._emit(self._state_event(), viewer)
+        if len(self._audience) == 1:
+            self._shown = ("", -1)
+            self._show()
+        else:
+            self._emit(self._state_event(), viewer)
         if not self._greeted:
             self._greeted = True
             self._greeting_due = bool(self._spec.greeting)

@@ -6,14 +6,16 @@ import re
 
 _COMPLETE_TEXT = """
 yes yeah yep yup no nope nah ok okay sure right exactly correct true false maybe perhaps
-stop wait enough quiet hello hi hey bye goodbye thanks please continue go next again repeat
-why what who when where how really great good fine cool nice never always
+stop wait enough quiet hello hi hey bye goodbye thanks please continue again repeat
+really great good fine cool nice never always
 はい いいえ うん ううん ええ そう そうです やめて 止めて ストップ 待って ありがとう
-こんにちは もう一度 なぜ 何 誰 どうして 大丈夫 わかった わかりました
+こんにちは もう一度 大丈夫 わかった わかりました
 """
-_OPEN_TEXT = "and or but so because the a an if with to of um uh er hmm"
+_ALONE_TEXT = "why what who when where how which next go なぜ 何 誰 どうして"
+_FOLLOWING_TEXT = "it that this on you thank there now one very much so not problem all"
 _COMPLETE = frozenset(_COMPLETE_TEXT.split())
-_OPEN = frozenset(_OPEN_TEXT.split())
+_ALONE = frozenset(_ALONE_TEXT.split())
+_FOLLOWING = frozenset(_FOLLOWING_TEXT.split()) | _COMPLETE
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 
 
@@ -32,4 +34,6 @@ def is_short_answer(text: str) -> bool:
     words = words_of(text)
     if not 1 <= len(words) <= 3:
         return False
-    return words[0] in _COMPLETE and words[-1] not in _OPEN
+    if len(words) == 1 and words[0] in _ALONE:
+        return True
+    return words[0] in _COMPLETE and all(word in _FOLLOWING for word in words)
