@@ -1,0 +1,94 @@
+"""Groups of an SVG picture as pixels.
+
+The picture is drawn by `resvg`, which comes with its wheel and needs no system library. Named
+groups listed as features are left out of the plate and drawn apart.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import resvg_py
+from numpy.typing import NDArray
+
+from renderers.puppet.rig import RigError
+
+Array = NDArray[np.float32]
+_SVG = "{http://www.w3.org/2000/svg}"
+_SHARED = (f"{_SVG}defs", f"{_SVG}style")
+
+
+class Art:
+    """An SVG file whose top-level groups have names (their `id`)."""
+
+    def __init__(self, path: Path) -> None:
+        ElementTree.register_namespace("", _SVG[1:-1])
+        try:
+            self._root = ElementTree.parse(path).getroot()
+        except OSError as error:
+            raise RigError(f"cannot read {path}: {error.strerror}") from error
+        except ElementTree.ParseError as error:
+            raise RigError(f"{path} is not a well-formed SVG: {error}") from error
+        self._path = path
+        self._groups = [child for child in self._root if child.get("id")]
+
+    def plate(self, features: Iterable[str], size: tuple[int, int]) -> Array:
+        """RGB, shape (height, width, 3), 0..255, of everything but `features`."""
+        hidden = set(features)
+        rgba = self._draw([g for g in self._groups if g.get("id") not in hidden], size, None)
+        return rgba[..., :3]
+
+    def feature(
+        self, name: str, box: tuple[float, float, float, float], size: tuple[int, int]
+    ) -> Array:
+        """One group, RGB premultiplied by alpha (0..255) and alpha (0..1): shape (h, w, 4).
+
+        `box` is (x, y, width, height) in the picture's units, drawn at `size` (width, height).
+        """
+        for group in self._groups:
+            if group.get("id") == name:
+                return self._draw([group], size, box)
+        names = ", ".join(str(g.get("id")) for g in self._groups)
+        raise RigError(f"{self._path} has no group named {name!r}; it has: {names}")
+
+    def _draw(
+        self,
+        groups: list[ElementTree.Element],
+        size: tuple[int, int],
+        box: tuple[float, float, float, float] | None,
+    ) -> Array:
+        attributes = {k: v for k, v in self._root.attrib.items() if k not in ("width", "height")}
+        if box is not None:
+            attributes["viewBox"] = " ".join(f"{value:g}" for value in box)
+        root = ElementTree.Element(f"{_SVG}svg", attributes)
+        root.set("width", str(size[0]))
+        root.set("height", str(size[1]))
+        root.extend(child for child in self._root if child.tag in _SHARED)
+        for group in groups:
+            shown = ElementTree.Element(
+                group.tag, {k: v for k, v in group.attrib.items() if k != "display"}
+            )
+            shown.extend(group)
+            root.append(shown)
+        text = ElementTree.tostring(root, encoding="unicode")
+        try:
+            png = resvg_py.svg_to_bytes(svg_string=text, skip_system_fonts=True)
+        except ValueError as error:
+            raise RigError(f"{self._path} cannot be drawn: {error}") from error
+        decoded = cv2.imdecode(np.frombuffer(bytes(png), np.uint8), cv2.IMREAD_UNCHANGED)
+        if decoded is None or decoded.shape[:2] != (size[1], size[0]):
+            raise RigError(f"{self._path} was drawn at an unexpected size")
+        return _premultiplied(decoded)
+
+
+def _premultiplied(bgra: NDArray[np.uint8]) -> Array:
+    alpha = (
+        bgra[..., 3:].astype(np.float32) / 255.0
+        if bgra.shape[2] == 4
+        else np.ones((*bgra.shape[:2], 1), np.float32)
+    )
+    return np.concatenate([bgra[..., 2::-1].astype(np.float32) * alpha, alpha], -1)

@@ -1,0 +1,132 @@
+"""The puppet renderer: a drawn character from an avatar folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from renderers.contract import I420Frame, Pose, Rect
+from renderers.puppet.art import Art
+from renderers.puppet.cache import PatchCache
+from renderers.puppet.eyes import IRIS_SPRITE_PX, EyePainter, EyeState
+from renderers.puppet.motion import face_fields, face_weights
+from renderers.puppet.mouth import MouthPainter
+from renderers.puppet.rig import Rig, RigError, load_rig
+from renderers.puppet.visemes import mouth_key, shape_of
+from renderers.warp import FieldGrid, WarpStage
+
+FEATURES = ("iris", "teeth_upper", "teeth_lower")
+
+MOUTHS_HELD, EYES_HELD = 240, 320
+"""Some 12 MB and 5 MB: enough for a minute of speech, small beside a process."""
+
+
+class PuppetRenderer:
+    """Draws the character in `folder`. Raises `RigError` if the folder cannot be used.
+
+    Loading rasterises the art (a second or two of CPU); `draw` then only warps it. Sets OpenCV to
+    one thread for the process: with several sessions on a machine, frames are the unit of work.
+    """
+
+    def __init__(self, folder: Path, *, width: int = 1280, height: int = 720) -> None:
+        cv2.setNumThreads(1)
+        self._rig = rig = load_rig(folder)
+        if (width, height) != rig.picture:
+            raise RigError(
+                f"{folder}: the picture is {rig.picture[0]}x{rig.picture[1]} and cannot be drawn "
+                f"at {width}x{height}; set the video size to match"
+            )
+        self._size = (width, height)
+        art = Art(folder / rig.art)
+        plate = _sharpened(art.plate(FEATURES, self._size), rig.sharpen)
+        region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
+        grid = FieldGrid(region)
+        local, head = face_fields(rig, grid)
+        self._stage = WarpStage(plate, grid, local, head)
+        self._local = np.zeros(len(local), np.float32)
+        self._head = np.zeros(len(head), np.float32)
+        iris = art.feature("iris", _iris_box(rig), (IRIS_SPRITE_PX, IRIS_SPRITE_PX))
+        self._eyes = (
+            EyePainter(rig.eyes.left, rig.eyes, plate, iris),
+            EyePainter(rig.eyes.right, rig.eyes, plate, iris),
+        )
+        box = rig.mouth.box
+        view, size = (box.x, box.y, box.width, box.height), (box.width, box.height)
+        self._mouth = MouthPainter(
+            rig.mouth,
+            plate,
+            art.feature("teeth_upper", view, size),
+            art.feature("teeth_lower", view, size),
+        )
+        self._mouths = PatchCache(MOUTHS_HELD)
+        self._eye_caches = (PatchCache(EYES_HELD), PatchCache(EYES_HELD))
+        self._laid: list[object] = [None, None, None]
+        self._last = I420Frame.empty(width, height)
+        self._drawn: bytes | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) in pixels."""
+        return self._size
+
+    @property
+    def mouth_box(self) -> Rect:
+        """Where the mouth is drawn while the head is at rest."""
+        box = self._rig.mouth.box
+        return Rect(box.x, box.y, box.width, box.height)
+
+    def draw(self, pose: Pose, frame: I420Frame) -> Rect:
+        """Fill `frame` with `pose`; see `renderers.contract.Renderer.draw`."""
+        if (frame.width, frame.height) != self._size:
+            raise ValueError(
+                f"the frame is {frame.width}x{frame.height}, the renderer {self._size}"
+            )
+        mouth = mouth_key(pose)
+        gaze = (pose.gaze_x, pose.gaze_y)
+        eyes = (
+            EyeState.of(pose.blink_left, pose.squint, gaze, pose.smile),
+            EyeState.of(pose.blink_right, pose.squint, gaze, pose.smile),
+        )
+        face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
+        look = self._local.tobytes() + self._head.tobytes() + repr((mouth, eyes)).encode()
+        if look == self._drawn:
+            np.copyto(frame.data, self._last.data)
+            return Rect(0, 0, 0, 0)
+        self._lay(mouth, eyes)
+        self._stage.draw(self._local, self._head, frame)
+        np.copyto(self._last.data, frame.data)
+        first = self._drawn is None
+        self._drawn = look
+        return Rect(0, 0, *self._size) if first else self._stage.region
+
+    def close(self) -> None:
+        """Give back the cached drawings."""
+        self._mouths.clear()
+        for cache in self._eye_caches:
+            cache.clear()
+
+    def _lay(self, mouth: tuple[int, ...], eyes: tuple[EyeState, EyeState]) -> None:
+        if self._laid[0] != mouth:
+            self._stage.lay(self._mouths.get(mouth, lambda: self._mouth.paint(mouth)))
+            self._laid[0] = mouth
+        for side, state in enumerate(eyes):
+            if self._laid[side + 1] != state:
+                painter = self._eyes[side]
+                self._stage.lay(
+                    self._eye_caches[side].get(state, lambda p=painter, s=state: p.paint(s))  # type: ignore[misc]
+                )
+                self._laid[side + 1] = state
+
+
+def _iris_box(rig: Rig) -> tuple[float, float, float, float]:
+    x, y, width, height = rig.iris_box
+    return (x, y, width, height)
+
+
+def _sharpened(plate: NDArray[np.float32], amount: float) -> NDArray[np.float32]:
+    # Sampling between pixels softens the picture; a little unsharp mask gives that back.
+    soft = cv2.GaussianBlur(plate, (0, 0), 1.0)
+    return np.clip(plate + (plate - soft) * amount, 0, 255)

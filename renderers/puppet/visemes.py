@@ -1,0 +1,115 @@
+"""What the lips, teeth and tongue do for each viseme, and how poses blend them.
+
+The shapes follow the articulation that phonetics describes for each class of sound (lips closed
+for bilabials, lower lip under the upper teeth for labiodentals, tongue tip between the teeth for
+dentals, at the ridge for alveolars, body raised for velars, lips rounded for `ou`, `oh`, `ch`,
+`rr`), with amounts set by eye on the drawn face.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from renderers.contract import Pose, Viseme
+
+Array = NDArray[np.float32]
+
+
+class MouthShape(NamedTuple):
+    """One mouth. `gap` and `lift` in pixels of the picture, the rest 0..1 unless said."""
+
+    gap: float = 0.0
+    """Opening between the lips at the middle."""
+    jaw: float = 0.0
+    """How far the chin drops."""
+    width: float = 0.0
+    """Corners outwards (+) or inwards (-), -1..1."""
+    round: float = 0.0
+    """Lips rounded and pushed forward."""
+    lift: float = 0.0
+    """Upper lip raised, baring the upper teeth."""
+    tuck: float = 0.0
+    """Lower lip drawn in under the upper teeth."""
+    press: float = 0.0
+    """Lips pressed together, their red drawn in."""
+    upper: float = 0.0
+    """Light on the upper teeth."""
+    lower: float = 0.0
+    """Lower teeth raised towards the upper ones."""
+    tongue: float = 0.0
+    """Height of the tongue, floor to ridge."""
+    tip: float = 0.0
+    """Tongue tip between the teeth."""
+    back: float = 0.0
+    """Back of the tongue raised."""
+    smile: float = 0.0
+    """Corners up (+) or down (-), -1..1."""
+
+
+_SHAPES: dict[Viseme, MouthShape] = {
+    Viseme.SIL: MouthShape(),
+    Viseme.PP: MouthShape(press=1.0, width=-0.06),
+    Viseme.FF: MouthShape(gap=5.0, jaw=0.06, lift=3.4, tuck=1.0, upper=0.85, width=0.05),
+    Viseme.TH: MouthShape(gap=13.0, jaw=0.22, lift=2.0, upper=0.8, tongue=0.75, tip=1.0, width=0.05),
+    Viseme.DD: MouthShape(gap=15.0, jaw=0.3, lift=2.5, upper=0.85, lower=0.2, tongue=1.0, width=0.1),
+    Viseme.KK: MouthShape(gap=17.0, jaw=0.42, lift=1.0, upper=0.55, back=1.0, tongue=0.1),
+    Viseme.CH: MouthShape(
+        gap=13.0, jaw=0.12, width=-0.42, round=0.62, lift=2.5, upper=0.85, lower=0.85
+    ),
+    Viseme.SS: MouthShape(gap=10.0, jaw=0.05, lift=3.0, upper=1.0, lower=1.0, width=0.3),
+    Viseme.NN: MouthShape(gap=9.0, jaw=0.14, lift=1.4, upper=0.6, tongue=0.86, lower=0.1),
+    Viseme.RR: MouthShape(gap=11.0, jaw=0.16, width=-0.34, round=0.5, upper=0.35, tongue=0.5),
+    Viseme.AA: MouthShape(gap=36.0, jaw=0.95, lift=2.5, upper=0.8, tongue=0.2, width=0.0),
+    Viseme.E: MouthShape(
+        gap=18.0, jaw=0.36, lift=3.0, upper=0.95, lower=0.3, tongue=0.5, width=0.26
+    ),
+    Viseme.IH: MouthShape(
+        gap=13.0, jaw=0.2, lift=2.6, upper=0.9, lower=0.45, tongue=0.6, width=0.34
+    ),
+    Viseme.OH: MouthShape(gap=25.0, jaw=0.6, width=-0.46, round=0.75, upper=0.12, tongue=0.15),
+    Viseme.OU: MouthShape(gap=11.0, jaw=0.22, width=-0.8, round=1.0),
+}
+
+SHAPES: Array = np.array([_SHAPES[viseme] for viseme in Viseme], np.float32)
+"""Shape (15, len(MouthShape._fields)): one row a viseme."""
+
+_STEPS: Array = np.array(
+    [0.75, 1 / 24, 1 / 24, 1 / 12, 0.5, 1 / 10, 1 / 8, 1 / 8, 1 / 8, 1 / 10, 1 / 8, 1 / 6, 1 / 14],
+    np.float32,
+)
+"""The smallest difference of each field that is drawn: at most half a pixel of lip."""
+
+Key = tuple[int, ...]
+
+
+def mouth_key(pose: Pose) -> Key:
+    """The mouth of `pose` in whole steps, so that equal mouths share one drawing.
+
+    Viseme weights that sum to less than 1 leave the rest to silence; more are scaled to 1.
+    """
+    weights = np.clip(np.asarray(pose.visemes, np.float32), 0.0, 1.0)
+    total = float(weights.sum())
+    if total > 1.0:
+        weights = weights / total
+    values = weights @ SHAPES
+    shape = MouthShape(*(float(v) for v in values))
+    extra = min(max(pose.jaw, 0.0), 1.0) * (1.0 - 0.85 * shape.press) * (1.0 - 0.7 * shape.tuck)
+    smile = min(max(pose.smile, 0.0), 1.0) - min(max(pose.frown, 0.0), 1.0)
+    shape = shape._replace(
+        gap=max(shape.gap, shape.gap * 0.6 + 30.0 * extra),
+        jaw=max(shape.jaw, shape.jaw * 0.5 + 0.8 * extra),
+        upper=max(shape.upper, min(1.0, 0.7 * extra) * (1 - shape.round)),
+        width=shape.width + 0.34 * max(smile, 0.0) * (1 - shape.round) - 0.06 * max(-smile, 0.0),
+        lift=shape.lift + 1.2 * max(smile, 0.0) * min(1.0, shape.gap / 8),
+        smile=smile,
+    )
+    steps = np.rint(np.array(shape, np.float32) / _STEPS).astype(int)
+    return tuple(steps.tolist())
+
+
+def shape_of(key: Key) -> MouthShape:
+    """The mouth that `key` stands for."""
+    return MouthShape(*(float(step) for step in np.array(key, np.float32) * _STEPS))
