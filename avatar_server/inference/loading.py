@@ -1,0 +1,98 @@
+"""Loading the models, one after the other, saying which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from avatar_server.config import LlmSettings, Settings
+from avatar_server.inference.llm.engine import EngineError, LlmEngine
+from avatar_server.inference.llm.retrieval import Encoder
+from avatar_server.inference.tts.contract import Synthesizer
+
+
+class Recogniser(Protocol):
+    """Speech to text; see `avatar_server.inference.stt`."""
+
+    def transcribe(self, pcm: NDArray[np.int16], language: str | None) -> Any: ...
+
+
+class EndOfTurnCheck(Protocol):
+    """Has the speaker finished? See `avatar_server.inference.endpoint`."""
+
+    def probability(self, pcm: NDArray[np.int16]) -> float: ...
+
+
+@dataclass(slots=True)
+class Models:
+    """Everything that answers. `choose_voice(names)` is the first that can be spoken with."""
+
+    recogniser: Recogniser
+    end_of_turn: EndOfTurnCheck
+    synthesizer: Synthesizer
+    encoder: Encoder
+    llm: LlmEngine
+    names: dict[str, str]
+    rtf_tts: float = 0.0
+    load_s: float = 0.0
+
+
+def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
+    """All models of `settings`; blocking, some seconds. Raises the stages' own errors.
+
+    `phase` is told what is being loaded, in words for the viewer's waiting page.
+    """
+    # Imported here: these libraries start threads, which must inherit the process's priority.
+    from avatar_server.inference.endpoint import EndOfTurnModel
+    from avatar_server.inference.llm.retrieval import SentenceEncoder
+    from avatar_server.inference.stt import Transcriber
+    from avatar_server.inference.tts import build_synthesizer
+    from avatar_server.models import ModelStore
+
+    began = time.monotonic()
+    store = ModelStore()
+    sessions = settings.sessions.max_sessions
+    phase("loading speech recognition")
+    recogniser = Transcriber(store.path(settings.stt.model), settings.stt)
+    end_of_turn = EndOfTurnModel(store.path("smart-turn-v3.2"))
+    phase("loading the voice")
+    synthesizer = build_synthesizer(store, settings.tts, sessions)
+    phase("loading the language model")
+    encoder = SentenceEncoder()
+    encoder.encode(["Hello."])
+    llm = build_engine(settings.llm, sessions, store)
+    return Models(
+        recogniser=recogniser,
+        end_of_turn=end_of_turn,
+        synthesizer=synthesizer,
+        encoder=encoder,
+        llm=llm,
+        names={
+            "stt": settings.stt.model,
+            "tts": synthesizer.name,
+            "llm": llm.description,
+        },
+        rtf_tts=synthesizer.measure_rtf(),
+        load_s=time.monotonic() - began,
+    )
+
+
+def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:
+    """The engine that `settings.engine` names. Raises `EngineError`."""
+    if settings.engine == "llamacpp":
+        from avatar_server.inference.llm.llamacpp import LlamaCppEngine
+
+        return LlamaCppEngine(store.path(settings.model), settings, sessions)
+    if settings.engine == "openai":
+        from avatar_server.inference.llm.openai import OpenAiEngine
+
+        return OpenAiEngine(settings)
+    raise EngineError(
+        "llm.engine is 'vllm', which runs on a GPU and is not part of this version. Start vLLM's "
+        "own server and set llm.engine: openai with llm.base_url, or use llm.engine: llamacpp."
+    )

@@ -1,0 +1,232 @@
+"""One reply on its way: facts, language model, clauses, speech."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from avatar_server.clock import Clock
+from avatar_server.config import LlmSettings
+from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
+from avatar_server.inference.llm.responder import Direct, Generate, Responder
+from avatar_server.inference.scheduler import Urgency
+from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
+from avatar_server.inference.workers import ResourceWorker
+from avatar_server.protocol.messages import HistoryItem, Message, ReplyAudio, ReplyEnd
+
+log = logging.getLogger(__name__)
+
+CLAUSES_AHEAD = 32
+"""Clauses that may wait for their turn to be spoken; a reply is a few sentences long."""
+
+
+class Cutter(Protocol):
+    """Cuts text that comes in pieces into clauses."""
+
+    def feed(self, text: str) -> list[str]: ...
+
+    def flush(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How a session's avatar speaks."""
+
+    name: str
+    speed: float
+    language: str
+
+
+@dataclass(slots=True)
+class ReplyTools:
+    """What a reply is made with; shared by all replies of a process."""
+
+    clock: Clock
+    settings: LlmSettings
+    llm: LlmEngine
+    synthesizer: Synthesizer
+    tts: ResourceWorker
+    retrieve: ResourceWorker
+    cutter: Callable[[], Cutter]
+    speakable: Callable[[str, str], str]
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What a reply has come to so far."""
+
+    received: float
+    text: str = ""
+    clauses: int = 0
+    emotion: str = "neutral"
+    stages_ms: dict[str, float] = field(default_factory=dict)
+
+    def mark(self, stage: str, seconds: float) -> None:
+        self.stages_ms.setdefault(stage, round(seconds * 1e3, 1))
+
+
+class ReplyMaker:
+    """Makes one reply and sends it piece by piece. Cancelling its task stops all of it."""
+
+    def __init__(
+        self,
+        tools: ReplyTools,
+        session: str,
+        job: str,
+        voice: Voice,
+        send: Callable[[Message], None],
+    ) -> None:
+        self._tools = tools
+        self._session = session
+        self._job = job
+        self._voice = voice
+        self._send = send
+        self._stream = f"{session}/{job}"
+        self._progress = _Progress(tools.clock.now())
+
+    async def say(self, text: str) -> None:
+        """Speak `text` as it is."""
+        await self._speak_all(_once(text))
+        self._end()
+
+    async def respond(
+        self, responder: Responder, text: str, history: list[HistoryItem]
+    ) -> list[ChatMessage]:
+        """Answer `text`; returns the chat as it now stands."""
+        tools, progress = self._tools, self._progress
+        plan, timing = await tools.retrieve.call(
+            self._session, lambda: responder.plan(text, history)
+        )
+        progress.mark("queued", timing.queued)
+        progress.mark("retrieve", timing.ran)
+        if isinstance(plan, Direct):
+            pieces = _once(plan.text)
+        else:
+            pieces = self._generate(responder, plan, text)
+        await self._speak_all(pieces)
+        progress.emotion = responder.emotion(text, progress.text)
+        self._end()
+        said = HistoryItem(role="assistant", text=progress.text)
+        return responder.prefix([*history, HistoryItem(role="user", text=text), said])
+
+    def _end(self) -> None:
+        progress = self._progress
+        progress.mark("total", self._tools.clock.now() - progress.received)
+        self._send(
+            ReplyEnd(
+                job=self._job,
+                text=progress.text,
+                stages_ms=progress.stages_ms,
+                emotion=progress.emotion,
+            )
+        )
+
+    async def _generate(
+        self, responder: Responder, plan: Generate, text: str
+    ) -> AsyncGenerator[str, None]:
+        """The model's words, tidied; what is said instead where there are none."""
+        tools, progress = self._tools, self._progress
+        began = tools.clock.now()
+        tidy = responder.tidier(text)
+        request = LlmRequest(
+            self._session,
+            plan.messages,
+            max_tokens=tools.settings.max_reply_tokens,
+            stop=responder.stop,
+        )
+        async with contextlib.aclosing(tools.llm.stream(request)) as pieces:
+            async for piece in pieces:
+                progress.mark("llm_first_token", tools.clock.now() - began)
+                if said := tidy.feed(piece):
+                    yield said
+                if tidy.done:
+                    break
+        if rest := tidy.flush():
+            yield rest
+        if not tidy.said_anything:
+            yield responder.fallback(len(plan.messages))
+
+    async def _speak_all(self, pieces: AsyncGenerator[str, None]) -> None:
+        clauses: asyncio.Queue[str | Exception | None] = asyncio.Queue(CLAUSES_AHEAD)
+        cutting = asyncio.create_task(self._cut(pieces, clauses), name=f"cut-{self._stream}")
+        try:
+            while (clause := await clauses.get()) is not None:
+                if isinstance(clause, Exception):
+                    if self._progress.clauses == 0 or not isinstance(clause, EngineError):
+                        raise clause
+                    # What was said stands; a half answer is better than an apology on top.
+                    log.warning("the reply ends early: %s", clause)
+                    break
+                await self._speak(clause)
+        finally:
+            cutting.cancel()
+            await asyncio.wait([cutting])
+            self._tools.tts.end_stream(self._stream)
+
+    async def _cut(
+        self,
+        pieces: AsyncGenerator[str, None],
+        clauses: asyncio.Queue[str | Exception | None],
+    ) -> None:
+        clock, cutter, began = self._tools.clock, self._tools.cutter(), self._tools.clock.now()
+        try:
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    for clause in cutter.feed(piece):
+                        self._progress.mark("llm_first_clause", clock.now() - began)
+                        await clauses.put(clause)
+            for clause in cutter.flush():
+                self._progress.mark("llm_first_clause", clock.now() - began)
+                await clauses.put(clause)
+        except Exception as error:
+            await clauses.put(error)
+        else:
+            await clauses.put(None)
+
+    async def _speak(self, clause: str) -> None:
+        tools, voice, progress = self._tools, self._voice, self._progress
+        shown = clause.strip()
+        spoken = tools.speakable(shown, voice.language).strip()
+        if not spoken:
+            return
+        began = tools.clock.now()
+
+        def make() -> Iterator[SpeechPiece]:
+            return tools.synthesizer.synthesize(spoken, voice.name, voice.speed, voice.language)
+
+        number, progress.clauses = progress.clauses, progress.clauses + 1
+        progress.text = f"{progress.text} {shown}".strip()
+        running = tools.tts.start(
+            self._session, make, Urgency.WAITING, stream=self._stream, seconds_of=_seconds
+        )
+        count = 0
+        async with contextlib.aclosing(running.results()) as results:
+            async for piece in results:
+                progress.mark("tts_first_piece", tools.clock.now() - began)
+                progress.mark("first_audio", tools.clock.now() - progress.received)
+                first = count == 0
+                self._send(
+                    ReplyAudio(
+                        job=self._job,
+                        clause=number,
+                        piece=count,
+                        pcm=piece.pcm.tobytes(),
+                        last=piece.last,
+                        text=shown if first else "",
+                        words=piece.words if first else [],
+                        visemes=piece.visemes if first else [],
+                    )
+                )
+                count += 1
+
+
+def _seconds(piece: SpeechPiece) -> float:
+    return len(piece.pcm) / SAMPLE_RATE_HZ
+
+
+async def _once(text: str) -> AsyncGenerator[str, None]:
+    yield text

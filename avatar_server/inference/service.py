@@ -1,0 +1,368 @@
+"""What the inference process does with each message: sessions, jobs, their results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from avatar_server.clock import Clock
+from avatar_server.config import Settings
+from avatar_server.inference.llm.engine import EngineError
+from avatar_server.inference.llm.responder import Responder
+from avatar_server.inference.llm.retrieval import FactIndex
+from avatar_server.inference.loading import Models
+from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
+from avatar_server.inference.resources import rss_bytes
+from avatar_server.inference.scheduler import ResourceQueue, Urgency
+from avatar_server.inference.text.clauses import ClauseCutter
+from avatar_server.inference.text.speakable import speakable
+from avatar_server.inference.tts import TtsError, choose_voice
+from avatar_server.inference.workers import OverloadedError, ResourceWorker
+from avatar_server.observe.logging import log_context
+from avatar_server.protocol.messages import (
+    AskInferenceStatus,
+    Buffered,
+    Cancel,
+    CheckEndOfTurn,
+    CloseSession,
+    EndOfTurn,
+    InferenceStatus,
+    JobFailed,
+    Message,
+    OpenSession,
+    Respond,
+    Say,
+    SessionOpened,
+    ToInference,
+    Transcribe,
+    Transcript,
+)
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[bytes, Message], None]
+"""Queues a message to the peer with this identity; never blocks."""
+
+JOBS_PER_SESSION = 16
+"""A turn needs three at a time; more means that a peer does not read its answers."""
+SESSION_IDLE_S = 600.0
+"""An avatar that said nothing for so long is taken for dead. One that lives opens again when it
+is told that its session is unknown."""
+PARTIAL_TIMEOUT_S = 2.0
+"""A partial transcript that waited longer is about words already superseded."""
+JOB_TIMEOUT_S = 20.0
+"""A result that waited longer in a queue comes too late for any conversation."""
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """What is known of one avatar."""
+
+    opened: OpenSession
+    peer: bytes
+    heard_at: float
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    opening: asyncio.Task[None] | None = None
+    voice: Voice | None = None
+    responder: Responder | None = None
+    jobs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class InferenceService:
+    """Answers messages with the models given to `start`. All methods run on one event loop."""
+
+    def __init__(self, settings: Settings, clock: Clock, send: Send) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._send = send
+        self._workers = {
+            name: ResourceWorker(name, ResourceQueue(clock), clock)
+            for name in ("stt", "endpoint", "retrieve", "tts")
+        }
+        self._sessions: dict[str, _Session] = {}
+        self._peers: set[bytes] = set()
+        self._models: Models | None = None
+        self._tools: ReplyTools | None = None
+        self._ready = asyncio.Event()
+        self._done: dict[str, int] = {}
+        self._failed = 0
+        self._stages: dict[str, deque[float]] = {}
+        self._sweeper = asyncio.create_task(self._sweep(), name="sweep-sessions")
+        self.phase = "starting"
+
+    def start(self, models: Models) -> None:
+        """The models are loaded; all who asked are told."""
+        self._models = models
+        self._tools = ReplyTools(
+            clock=self._clock,
+            settings=self._settings.llm,
+            llm=models.llm,
+            synthesizer=models.synthesizer,
+            tts=self._workers["tts"],
+            retrieve=self._workers["retrieve"],
+            cutter=ClauseCutter,
+            speakable=speakable,
+        )
+        self.phase = "ready"
+        self._ready.set()
+        self.tell_all()
+
+    def tell_all(self) -> None:
+        """Send the status to everybody who asked for it before."""
+        for peer in self._peers:
+            self._send(peer, self.status())
+
+    def handle(self, peer: bytes, message: ToInference) -> None:
+        """Act on a message; results are sent later. Never raises for what a peer sent."""
+        match message:
+            case AskInferenceStatus():
+                self._peers.add(peer)
+                self._send(peer, self.status())
+            case OpenSession():
+                self._open(peer, message)
+            case CloseSession():
+                self._forget(message.session)
+            case Cancel():
+                if session := self._known(peer, message.session):
+                    self._cancel(session, message.job)
+            case Buffered():
+                if self._known(peer, message.session):
+                    stream = f"{message.session}/{message.job}"
+                    self._workers["tts"].set_buffered(stream, message.seconds)
+            case Transcribe():
+                self._begin(peer, message, self._transcribe)
+            case CheckEndOfTurn():
+                self._begin(peer, message, self._check_end_of_turn)
+            case Respond():
+                self._begin(peer, message, self._respond)
+            case Say():
+                self._begin(peer, message, self._say)
+
+    def peer_gone(self, peer: bytes) -> None:
+        """Messages to this peer cannot be delivered any more."""
+        self._peers.discard(peer)
+        for name in [n for n, s in self._sessions.items() if s.peer == peer]:
+            log.info("the avatar has gone; its session is forgotten", extra={"session": name})
+            self._forget(name)
+
+    def status(self) -> InferenceStatus:
+        """For the gateway, and for metrics."""
+        models = self._models
+        return InferenceStatus(
+            ready=models is not None,
+            pid=os.getpid(),
+            phase=self.phase,
+            models=models.names if models else {},
+            sessions=len(self._sessions),
+            queue_depth={name: worker.depth for name, worker in self._workers.items()},
+            jobs_done=dict(self._done),
+            jobs_failed=self._failed,
+            stage_ms_p50={
+                stage: round(statistics.median(values), 1) for stage, values in self._stages.items()
+            },
+            rtf_tts=models.rtf_tts if models else 0.0,
+            cpu_s=time.process_time(),
+            rss_bytes=rss_bytes(),
+        )
+
+    async def close(self) -> None:
+        """End every job and thread."""
+        self._sweeper.cancel()
+        for name in list(self._sessions):
+            self._forget(name)
+        for worker in self._workers.values():
+            worker.close(0.05)
+        if self._models is not None:
+            await self._models.llm.close()
+
+    # --- sessions ---------------------------------------------------------------------------
+
+    def _open(self, peer: bytes, message: OpenSession) -> None:
+        old = self._sessions.get(message.session)
+        if old is not None and old.opened == message and old.peer == peer:
+            old.heard_at = self._clock.now()
+            if old.ready.is_set() and old.voice is not None:
+                self._send(peer, SessionOpened(session=message.session, voice=old.voice.name))
+            return
+        self._forget(message.session)
+        session = _Session(message, peer, self._clock.now())
+        self._sessions[message.session] = session
+        session.opening = asyncio.create_task(
+            self._prepare(session), name=f"open-{message.session}"
+        )
+
+    async def _prepare(self, session: _Session) -> None:
+        await self._ready.wait()
+        assert self._models is not None
+        models, opened = self._models, session.opened
+        voice = choose_voice(models.synthesizer.voices(), opened.voice, opened.voice_fallbacks)
+        session.voice = Voice(voice, opened.speed, opened.language)
+        index, _ = await self._workers["retrieve"].call(
+            opened.session, lambda: FactIndex(opened.facts, models.encoder)
+        )
+        session.responder = Responder(opened.persona, index, self._settings.llm, opened.language)
+        session.ready.set()
+        self._send(session.peer, SessionOpened(session=opened.session, voice=voice))
+        await models.llm.prefill(opened.session, session.responder.prefix())
+
+    def _known(self, peer: bytes, name: str) -> _Session | None:
+        session = self._sessions.get(name)
+        if session is not None:
+            session.heard_at = self._clock.now()
+            session.peer = peer
+        return session
+
+    def _forget(self, name: str) -> None:
+        if (session := self._sessions.pop(name, None)) is None:
+            return
+        if session.opening is not None:
+            session.opening.cancel()
+        for task in session.jobs.values():
+            task.cancel()
+        for worker in self._workers.values():
+            worker.forget_session(name)
+        if self._models is not None:
+            self._models.llm.forget(name)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SESSION_IDLE_S / 20)
+            now = self._clock.now()
+            for name, session in list(self._sessions.items()):
+                if not session.jobs and now - session.heard_at > SESSION_IDLE_S:
+                    log.info("an idle session is forgotten", extra={"session": name})
+                    self._forget(name)
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        peer: bytes,
+        message: Transcribe | CheckEndOfTurn | Respond | Say,
+        work: Callable[[_Session, Any], Coroutine[Any, Any, None]],
+    ) -> None:
+        session = self._known(peer, message.session)
+        if session is None:
+            self._fail(peer, message.job, "unknown_session", "the session must be opened first")
+        elif message.job in session.jobs:
+            self._fail(peer, message.job, "bad_request", f"job {message.job} is running already")
+        elif len(session.jobs) >= JOBS_PER_SESSION:
+            text = f"the session has {JOBS_PER_SESSION} jobs running already"
+            self._fail(peer, message.job, "overloaded", text)
+        else:
+            task = asyncio.create_task(
+                self._run(session, message, work),
+                name=f"{type(message).__name__}-{message.session}-{message.job}",
+            )
+            session.jobs[message.job] = task
+
+    async def _run(
+        self,
+        session: _Session,
+        message: Any,
+        work: Callable[[_Session, Any], Coroutine[Any, Any, None]],
+    ) -> None:
+        job: str = message.job
+        with log_context(session=session.opened.session):
+            try:
+                await work(session, message)
+            except OverloadedError as error:
+                self._fail(session.peer, job, "overloaded", str(error))
+            except ValueError as error:
+                self._fail(session.peer, job, "bad_request", str(error))
+            except (EngineError, TtsError) as error:
+                self._fail(session.peer, job, "engine", str(error))
+            except Exception as error:
+                log.exception("job %s failed", job)
+                self._fail(session.peer, job, "engine", f"{type(error).__name__}: {error}")
+            finally:
+                if session.jobs.get(job) is asyncio.current_task():
+                    del session.jobs[job]
+
+    def _cancel(self, session: _Session, job: str) -> None:
+        # Taken out at once: nothing is sent for it from here on, and its id may come again.
+        if (task := session.jobs.pop(job, None)) is not None:
+            task.cancel()
+
+    def _fail(self, peer: bytes, job: str, code: Any, message: str) -> None:
+        self._failed += 1
+        log.warning("job %s: %s", job, message)
+        self._send(peer, JobFailed(job=job, code=code, message=message))
+
+    def _count(self, kind: str, stages_ms: dict[str, float]) -> None:
+        self._done[kind] = self._done.get(kind, 0) + 1
+        for stage, value in stages_ms.items():
+            self._stages.setdefault(stage, deque(maxlen=200)).append(value)
+
+    async def _loaded(self, session: _Session) -> tuple[Models, ReplyTools]:
+        await session.ready.wait()
+        assert self._models is not None
+        assert self._tools is not None
+        return self._models, self._tools
+
+    async def _transcribe(self, session: _Session, message: Transcribe) -> None:
+        pcm = _samples(message.pcm)
+        models, _ = await self._loaded(session)
+        partial = message.purpose == "partial"
+        result, timing = await self._workers["stt"].call(
+            message.session,
+            lambda: models.recogniser.transcribe(pcm, message.language),
+            Urgency.BEST_EFFORT if partial else Urgency.WAITING,
+            timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
+        )
+        self._count("stt", {"stt": timing.ran * 1e3})
+        self._send(
+            session.peer,
+            Transcript(
+                job=message.job,
+                text=result.text,
+                language=result.language,
+                no_speech_probability=result.no_speech_probability,
+                timing=timing,
+            ),
+        )
+
+    async def _check_end_of_turn(self, session: _Session, message: CheckEndOfTurn) -> None:
+        pcm = _samples(message.pcm)
+        models, _ = await self._loaded(session)
+        probability, timing = await self._workers["endpoint"].call(
+            message.session, lambda: models.end_of_turn.probability(pcm), timeout_s=JOB_TIMEOUT_S
+        )
+        self._count("endpoint", {"endpoint": timing.ran * 1e3})
+        self._send(session.peer, EndOfTurn(job=message.job, probability=probability, timing=timing))
+
+    async def _respond(self, session: _Session, message: Respond) -> None:
+        models, tools = await self._loaded(session)
+        assert session.responder is not None
+        maker = self._maker(session, message.job, tools)
+        chat = await maker.respond(session.responder, message.text, message.history)
+        await models.llm.prefill(message.session, chat)
+
+    async def _say(self, session: _Session, message: Say) -> None:
+        _, tools = await self._loaded(session)
+        await self._maker(session, message.job, tools).say(message.text)
+
+    def _maker(self, session: _Session, job: str, tools: ReplyTools) -> ReplyMaker:
+        assert session.voice is not None
+
+        def send(message: Message) -> None:
+            if (stages := getattr(message, "stages_ms", None)) is not None:
+                self._count("reply", stages)
+            self._send(session.peer, message)
+
+        return ReplyMaker(tools, session.opened.session, job, session.voice, send)
+
+
+def _samples(pcm: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
+    if len(pcm) % 2:
+        raise ValueError(f"16-bit samples must be an even number of bytes, got {len(pcm)}")
+    return np.frombuffer(pcm, np.dtype("<i2"))
