@@ -103,6 +103,8 @@ class SessionSettings(Section):
     """An avatar process that has not answered a viewer's offer by then is taken for busy."""
     restart_limit_per_minute: int = Field(default=6, ge=1)
     """An avatar process that ends unasked more often than this ends its session."""
+    warm_spares: int = Field(default=1, ge=0, le=8)
+    """Avatar processes loaded ahead, so that sessions start, and come back, at once."""
 
 
 class TurnSettings(Section):

@@ -28,6 +28,7 @@ from avatar_server.gateway.registry import (
     UnknownViewer,
 )
 from avatar_server.gateway.restarts import RestartPolicy
+from avatar_server.gateway.spares import Spares
 from avatar_server.gateway.supervisor import Keeper, KeeperState, Patience
 from avatar_server.observe.metrics import Metrics
 from avatar_server.observe.trace import TraceRing
@@ -83,8 +84,10 @@ class Control:
         self._clock = clock or MonotonicClock()
         self.registry = Registry(settings.sessions, self._clock)
         self._keepers: dict[str, Keeper] = {}
+        self._spares = Spares(self._commands.avatar, "avatar", settings.sessions.warm_spares)
         self._started: dict[str, asyncio.Future[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._leaving: set[Keeper] = set()
         self._stopping = False
         self._inference_ready = asyncio.Event()
 
@@ -119,7 +122,10 @@ class Control:
         for session in list(self._keepers):
             self._finish(session, "stopped", "The server is shutting down.")
         await asyncio.gather(
-            self._inference.stop(grace_s=0.0), *self._ending, return_exceptions=True
+            self._inference.stop(grace_s=0.0),
+            self._spares.close(),
+            *self._ending,
+            return_exceptions=True,
         )
         await self._avatars.close()
         await self._models.close()
@@ -128,10 +134,11 @@ class Control:
 
     def kill_now(self) -> None:
         """SIGKILL every child, without waiting: for a person who will not wait."""
-        for keeper in (self._inference, *self._keepers.values()):
-            if keeper.pid is not None:
+        keepers = (self._inference, *self._keepers.values(), *self._leaving)
+        for pid in (*(keeper.pid for keeper in keepers), *self._spares.pids):
+            if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(keeper.pid, signal.SIGKILL)
+                    os.killpg(pid, signal.SIGKILL)
         self._endpoints.remove()
 
     async def wait_until_ready(self, timeout_s: float) -> bool:
@@ -293,7 +300,7 @@ class Control:
         return child
 
     async def _spawn_avatar(self, session: Session) -> Child:
-        child = await Child.start(self._commands.avatar, "avatar", session.id)
+        child = await self._spares.take()
         child.configure(self._bootstrap("avatar", session.id, session.avatar))
         return child
 
@@ -346,6 +353,7 @@ class Control:
         self.metrics.inference_status(status)
         if status.ready and self._inference.ready(status.pid):
             self._inference_ready.set()
+            self._spares.refill()
         self._inference.heard()
 
     def _inference_lost(self, cause: str) -> None:
@@ -371,11 +379,15 @@ class Control:
         task.add_done_callback(self._ending.discard)
 
     async def _end_process(self, session: str, keeper: Keeper, reason: str) -> None:
-        await self._tell(session, StopAvatar(reason=reason))
-        # One that is not ready yet does not read messages: it has no goodbye to say either.
-        ready = keeper.state is KeeperState.READY
-        await keeper.stop(STOP_GRACE_S if ready else 0.0)
-        self.metrics.forget_session(session)
+        self._leaving.add(keeper)
+        try:
+            await self._tell(session, StopAvatar(reason=reason))
+            # One that is not ready yet does not read messages: it has no goodbye to say either.
+            ready = keeper.state is KeeperState.READY
+            await keeper.stop(STOP_GRACE_S if ready else 0.0)
+        finally:
+            self._leaving.discard(keeper)
+            self.metrics.forget_session(session)
 
     async def _tell(self, session: str, message: Message) -> None:
         """Send what needs no answer; a process that is not there has nothing to be told."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -30,7 +31,11 @@ class Kind(StrEnum):
 
 
 def media_type(data: bytes) -> str:
-    """The type of a picture, by its first bytes; raises `ValueError` for any other file."""
+    """The type of a picture or film, by its first bytes; `ValueError` for any other file."""
+    if data[4:8] == b"ftyp":
+        return "video/mp4"
+    if data.startswith(b"\x1aE\xdf\xa3"):
+        return "video/webm"
     if data.startswith(b"\x89PNG"):
         return "image/png"
     if data.startswith(b"\xff\xd8"):
@@ -39,7 +44,7 @@ def media_type(data: bytes) -> str:
         return "image/webp"
     if data.startswith(b"GIF8"):
         return "image/gif"
-    raise ValueError("not a PNG, JPEG, WebP or GIF picture")
+    raise ValueError("not a PNG, JPEG, WebP or GIF picture, nor an MP4 or WebM film")
 
 
 def folder_hash(folder: Path) -> str:
@@ -113,3 +118,12 @@ class Previews:
         self._child = None
         if code:
             log.warning("avatar %s could not be drawn (exit code %d)", avatar.name, code)
+            return
+        await asyncio.to_thread(self._forget_others, avatar.name, folder)
+
+    def _forget_others(self, name: str, current: Path) -> None:
+        """Delete the pictures of earlier versions of an avatar."""
+        for folder in self._folder.glob(f"{name}-*"):
+            # A longer name may begin with this one: what follows must be just the hash.
+            if folder != current and len(folder.name) == len(current.name):
+                shutil.rmtree(folder, ignore_errors=True)
