@@ -1,0 +1,1 @@
+"""Benchmarks: figures with how they were taken."""
