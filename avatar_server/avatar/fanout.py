@@ -18,7 +18,9 @@ class Sink(Protocol):
     """A viewer's end of the fan-out, called on the event loop; must not block."""
 
     @property
-    def codec(self) -> VideoCodec: ...
+    def codec(self) -> VideoCodec | None:
+        """The video codec it takes; none where it takes no video (yet)."""
+        ...
 
     def on_video(self, frame: EncodedVideo) -> None: ...
 
@@ -65,6 +67,10 @@ class Fanout:
 
     def attach(self, sink: Sink) -> None:
         self._sinks = (*self._sinks, sink)
+        self._changed()
+
+    def refresh(self) -> None:
+        """A sink's codec has changed."""
         self._changed()
 
     def detach(self, sink: Sink) -> None:
@@ -115,7 +121,7 @@ class Fanout:
                         sink.on_video(item)
 
     def _changed(self) -> None:
-        self._codecs = frozenset(sink.codec for sink in self._sinks)
+        self._codecs = frozenset(sink.codec for sink in self._sinks if sink.codec is not None)
         self._on_change()
 
 

@@ -94,7 +94,7 @@ class Peers:
         """
         if self._closed:
             raise OfferError(503, "The session has ended", "Start a new one.")
-        cleaned = check_offer(sdp)
+        checked = check_offer(sdp)
         if viewer in self._viewers:
             await self.leave(viewer, "joined again")
         if len(self._viewers) >= self._max_viewers:
@@ -105,6 +105,7 @@ class Peers:
             )
         peer = Viewer(
             viewer,
+            checked,
             can_speak,
             self._ice_servers(),
             self._engine,
@@ -117,7 +118,7 @@ class Peers:
             self._watch = asyncio.create_task(self._run_watch())
         try:
             async with asyncio.timeout(_OFFER_TIMEOUT_S):
-                return await peer.answer(cleaned)
+                return await peer.answer()
         except (OperationError, InvalidAccessError, InvalidStateError, ValueError) as error:
             await self.leave(viewer, "offer refused")
             raise OfferError(400, "The offer cannot be used", str(error)) from error

@@ -339,8 +339,8 @@ class ViewerSink:
 
     def __init__(
         self,
-        audio: LeanSender | None,
-        video: LeanSender,
+        audio: LeanSender,
+        video: LeanSender | None,
         fanout: Fanout,
         request_keyframe: Callable[[], None],
     ) -> None:
@@ -353,19 +353,19 @@ class ViewerSink:
         self._timer: asyncio.TimerHandle | None = None
         self._attached = False
         self._ask_again_at = 0.0
-        video.started = self._attach
-        video.keyframe_wanted = request_keyframe
+        audio.started = self._attach
+        if video is not None:
+            video.started = self._attach
+            video.keyframe_wanted = request_keyframe
 
     @property
-    def codec(self) -> VideoCodec:
+    def codec(self) -> VideoCodec | None:
+        if self._video is None or not self._video.sending:
+            return None
         return "vp8" if self._video.codec_name == "vp8" else "h264"
 
-    @property
-    def video_stats(self) -> SenderStats:
-        return self._video.stats
-
     def on_audio(self, packet: EncodedAudio) -> None:
-        if self._audio is not None and self._audio.sending:
+        if self._audio.sending:
             self._audio.send_payload(packet.payload, packet.timestamp, False)
 
     def on_video(self, frame: EncodedVideo) -> None:
@@ -392,16 +392,20 @@ class ViewerSink:
             self._request_keyframe()
 
     def _attach(self) -> None:
-        self._attached = True
         self._ask_again_at = self._loop.time() + _ASK_AGAIN_S
-        self._fanout.attach(self)
+        if self._attached:
+            self._fanout.refresh()
+        else:
+            self._attached = True
+            self._fanout.attach(self)
 
     def _pump(self) -> None:
         self._timer = None
-        if not self._video.sending:
+        video = self._video
+        if video is None or not video.sending:
             self.queue.clear()
             return
-        if not self._video.writable():
+        if not video.writable():
             self._timer = self._loop.call_later(_BLOCKED_RETRY_S, self._pump)
             return
         for _ in range(_BURST_PACKETS):
@@ -409,6 +413,6 @@ class ViewerSink:
             if item is None:
                 return
             frame, payload, last = item
-            self._video.send_payload(payload, frame.timestamp, last)
+            video.send_payload(payload, frame.timestamp, last)
         if len(self.queue):
             self._timer = self._loop.call_later(_BURST_INTERVAL_S, self._pump)

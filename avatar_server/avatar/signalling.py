@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from aiortc import sdp
 
@@ -43,8 +44,15 @@ def is_mdns_candidate(line: str) -> bool:
     )
 
 
-def check_offer(offer: str) -> str:
-    """The offer as it can be given to the peer connection; raises `OfferError`."""
+class CheckedOffer(NamedTuple):
+    """An offer that can be given to a peer connection."""
+
+    sdp: str
+    has_video: bool
+
+
+def check_offer(offer: str) -> CheckedOffer:
+    """The offer with what cannot be used taken out; raises `OfferError`."""
     if len(offer) > MAX_SDP_BYTES:
         raise _bad(f"the offer has {len(offer)} characters; at most {MAX_SDP_BYTES} are taken")
     if not offer.lstrip().startswith("v=0"):
@@ -58,12 +66,13 @@ def check_offer(offer: str) -> str:
     if len(kinds) > 8:
         raise _bad(f"the offer has {len(kinds)} media sections; the page needs three")
     for kind, what in (
-        ("video", "a video section, to see the avatar"),
         ("audio", "an audio section, to hear the avatar"),
         ("application", "a data channel, for captions and control"),
     ):
         if kinds.count(kind) != 1:
             raise _bad(f"the offer needs {what}, exactly one; it has {kinds.count(kind)}")
+    if kinds.count("video") > 1:
+        raise _bad(f"the offer has {kinds.count('video')} video sections; one is used")
     _check_transport(description)
     for media in description.media:
         if media.kind in ("audio", "video") and media.direction not in ("sendrecv", "recvonly"):
@@ -71,7 +80,7 @@ def check_offer(offer: str) -> str:
                 f"the {media.kind} section is {media.direction}: offer it as recvonly or sendrecv"
             )
     _check_codecs(description)
-    return cleaned
+    return CheckedOffer(cleaned, "video" in kinds)
 
 
 def _check_transport(description: sdp.SessionDescription) -> None:
@@ -86,8 +95,9 @@ def _check_transport(description: sdp.SessionDescription) -> None:
 
 def _check_codecs(description: sdp.SessionDescription) -> None:
     video = set(_codec_names(description, "video"))
+    video_offered = any(media.kind == "video" for media in description.media)
     audio = set(_codec_names(description, "audio"))
-    if not video & {"h264", "vp8"}:
+    if video_offered and not video & {"h264", "vp8"}:
         raise OfferError(
             406,
             "No common video codec",

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
-from avatar_server.avatar.sender import ViewerSink, replace_sender
-from avatar_server.avatar.signalling import is_mdns_candidate
+from avatar_server.avatar.sender import LeanSender, ViewerSink, replace_sender
+from avatar_server.avatar.signalling import CheckedOffer, is_mdns_candidate
 from avatar_server.clock import Clock
 from avatar_server.protocol.events import (
     DATA_CHANNEL,
@@ -62,6 +62,7 @@ class Viewer:
     def __init__(
         self,
         name: str,
+        offer: CheckedOffer,
         can_speak: bool,
         ice_servers: list[RTCIceServer],
         engine: MediaEngine,
@@ -73,6 +74,7 @@ class Viewer:
         self.can_speak = can_speak
         self.joined = False
         self.created = clock.now()
+        self._offer = offer
         self._clock = clock
         self._callbacks = callbacks
         self._channel: RTCDataChannel | None = None
@@ -84,20 +86,22 @@ class Viewer:
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         stream = str(uuid.uuid4())
         audio = self._connection.addTransceiver("audio", "sendrecv" if can_speak else "sendonly")
-        video = self._connection.addTransceiver("video", "sendonly")
         # On the answering side preferences count only if set before the remote description.
         audio.setCodecPreferences(_preferences("audio", "opus"))
-        video.setCodecPreferences(_preferences("video", "h264", "vp8"))
         self._audio = replace_sender(audio, engine.timeline, clock, stream)
-        self._video = replace_sender(video, engine.timeline, clock, stream)
+        self._video: LeanSender | None = None
+        if offer.has_video:
+            video = self._connection.addTransceiver("video", "sendonly")
+            video.setCodecPreferences(_preferences("video", "h264", "vp8"))
+            self._video = replace_sender(video, engine.timeline, clock, stream)
         self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("track", self._on_track)
         self._connection.on("connectionstatechange", self._on_state)
 
-    async def answer(self, offer: str) -> str:
+    async def answer(self) -> str:
         """The SDP answer, complete with candidates."""
-        await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+        await self._connection.setRemoteDescription(RTCSessionDescription(self._offer.sdp, "offer"))
         await self._connection.setLocalDescription(await self._connection.createAnswer())
         return str(self._connection.localDescription.sdp)
 
@@ -128,7 +132,7 @@ class Viewer:
 
     def silent_for(self, now: float) -> float:
         """Seconds since anything (media, report or event) came from the viewer."""
-        received = self._video.transport._RTCDtlsTransport__rx_packets  # type: ignore[attr-defined]
+        received = self._audio.transport._RTCDtlsTransport__rx_packets  # type: ignore[attr-defined]
         if received != self._received:
             self._received = received
             self._heard_at = now
@@ -138,9 +142,9 @@ class Viewer:
         return (self._clock.now() - self.created) * 1e3
 
     def stats(self) -> dict[str, Any]:
-        video = self._sink.video_stats
+        video = (self._video or self._audio).stats
         return {
-            "codec": self._video.codec_name,
+            "codec": self._sink.codec,
             "joined": self.joined,
             "packets": video.packets,
             "retransmitted": video.retransmitted,

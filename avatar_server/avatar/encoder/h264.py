@@ -73,6 +73,8 @@ class H264Encoder:
             # More references cost time and buy nothing on a talking head.
             "ref": "1",
             "force-cfr": "1",
+            # Without a floor a still picture is refined for ever: 4 times the bits, unseen.
+            "qpmin": str(_MIN_QUANTISER),
         }
         try:
             context = av.CodecContext.create("libx264", "w")
@@ -105,3 +107,4 @@ class H264Encoder:
 
 
 _TIME_BASE = Fraction(1, 90_000)
+_MIN_QUANTISER = 20
