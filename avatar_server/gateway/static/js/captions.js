@@ -2,6 +2,9 @@
 
 import { byId } from "./dom.js";
 
+// After a reply its words stay this long; then the suggestions have their place again.
+const REST_MS = 7_000;
+
 export class Captions {
   #root = byId("captions");
   #heard = byId("heard");
@@ -10,6 +13,7 @@ export class Captions {
   #turn = null;
   #clauses = new Map();
   #logged = new Set();
+  #resting = null;
 
   clear() {
     this.#newTurn(null);
@@ -57,6 +61,12 @@ export class Captions {
     this.#mark();
   }
 
+  /** Nothing is being said: the words step back after a while. */
+  rest() {
+    clearTimeout(this.#resting);
+    this.#resting = setTimeout(() => { this.#root.dataset.resting = "true"; }, REST_MS);
+  }
+
   #newTurn(turn) {
     this.#turn = turn;
     this.#clauses.clear();
@@ -90,6 +100,8 @@ export class Captions {
   }
 
   #mark() {
+    clearTimeout(this.#resting);
+    this.#root.dataset.resting = "false";
     const empty = !this.#heard.textContent && !this.#lines.textContent.trim();
     this.#root.dataset.empty = String(empty);
   }

@@ -224,8 +224,13 @@ export class Connection extends EventTarget {
 function preferH264(transceiver) {
   const codecs = videoCodecs();
   if (!codecs || !transceiver.setCodecPreferences) return;
-  transceiver.setCodecPreferences([
-    ...codecs.filter(isH264),
-    ...codecs.filter((codec) => !isH264(codec)),
-  ]);
+  transceiver.setCodecPreferences([...codecs].sort((a, b) => rank(a) - rank(b)));
+}
+
+// Constrained baseline in packetization mode 1 is what the avatar is encoded as.
+function rank(codec) {
+  if (!isH264(codec)) return 2;
+  const { sdpFmtpLine = "" } = codec;
+  const fits = sdpFmtpLine.includes("packetization-mode=1") && /profile-level-id=42e0/i.test(sdpFmtpLine);
+  return fits ? 0 : 1;
 }

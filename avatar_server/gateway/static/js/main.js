@@ -62,16 +62,25 @@ class Page {
     this.#permissionWatch();
   }
 
-  /** What tests and curious people may read. */
+  /** What tests and curious people may read: figures, never a way to act. */
   get report() {
+    const page = this;
     return Object.freeze({
-      view: document.body.dataset.view,
-      state: this.#stage.state,
-      connected: this.#up,
-      notice: this.#board.code,
-      microphone: this.#microphone?.track ? (this.#microphone.muted ? "muted" : "on") : "none",
-      voiceToVoice: Object.freeze(this.#overlay.voiceToVoice),
-      media: this.#latest && Object.freeze({ ...this.#latest }),
+      get view() { return document.body.dataset.view; },
+      get state() { return page.#stage.state; },
+      get connected() { return page.#up; },
+      get notice() { return page.#board.code; },
+      get microphone() {
+        const microphone = page.#microphone;
+        if (!microphone?.track) return "none";
+        return microphone.muted ? "muted" : "on";
+      },
+      get voiceToVoice() { return page.#overlay.voiceToVoice; },
+      get media() { return page.#latest && { ...page.#latest }; },
+      async getStats() {
+        const report = await page.#visit?.connection?.getStats();
+        return report ? [...report.values()] : [];
+      },
     });
   }
 
@@ -185,7 +194,7 @@ class Page {
     document.title = avatar.title || avatar.name;
     this.#show("session");
     this.#controls();
-    byId("leave").focus({ preventScroll: true });
+    byId("session").focus({ preventScroll: true });
 
     const visit = new Visit({ avatar: avatar.name, session, speak });
     this.#visit = visit;
@@ -293,6 +302,7 @@ class Page {
         break;
       case "state":
         this.#stage.setState(event.state);
+        if (event.state === "idle") this.#captions.rest();
         this.#controls();
         break;
       case "heard":
@@ -502,5 +512,5 @@ class Page {
 }
 
 const page = new Page();
-Object.defineProperty(window, "avatarPage", { get: () => page.report });
+Object.defineProperty(window, "avatarPage", { value: page.report });
 page.start();

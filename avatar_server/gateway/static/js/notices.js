@@ -3,10 +3,13 @@
 
 import { byId } from "./dom.js";
 
+const INFO_MS = 10_000;
+
 export class NoticeBoard {
   #notices = new Map();
   #element = byId("notice");
   #shown = null;
+  #fading = null;
 
   constructor() {
     byId("notice-close").addEventListener("click", () => {
@@ -48,11 +51,16 @@ export class NoticeBoard {
     }
     // Writing the same words again would make a screen reader say them again.
     if (same) return;
+    clearTimeout(this.#fading);
+    if (!next.blocking && next.tone === "info") {
+      this.#fading = setTimeout(() => this.clear(next.slot), INFO_MS);
+    }
     element.dataset.code = next.code;
     element.dataset.tone = next.tone;
     element.dataset.kind = next.blocking ? "blocking" : "passing";
     byId("notice-title").textContent = next.title;
     byId("notice-text").textContent = next.text;
+    byId("notice-text").hidden = !next.text;
     byId("notice-close").hidden = next.blocking;
     byId("notice-actions").replaceChildren(...next.actions.map(button));
   }

@@ -44,6 +44,8 @@ export class Stage {
 
   setLink(link) {
     this.#root.dataset.link = link;
+    // The last frame of a track that ended is black: better the blurred still.
+    if (link !== "up") this.#root.dataset.picture = "false";
   }
 
   setState(state) {

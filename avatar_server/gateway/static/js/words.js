@@ -192,7 +192,7 @@ export const noPicture = () => passing(
 );
 
 export const fromServer = (event) => passing(
-  `server-${event.code}`, "From the avatar", sentence(event.message), "info",
+  `server-${event.code}`, sentence(event.message), "", "info",
 );
 
 function sentence(text) {
