@@ -9,12 +9,17 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-TITLES = frozenset(
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+TITLES = _set(
     "mr mrs ms mx dr prof rev hon st sr jr gen col capt lt sgt gov sen rep pres mt ft vs no fig "
-    "figs eq sec vol pp ed eds al approx dept est cf viz ca".split()
+    "figs eq sec vol pp ed eds al approx dept est cf viz ca"
 )
 """Abbreviations (without their dot) that are followed by what they belong to."""
-CLOSERS = frozenset("etc inc ltd corp co jan feb mar apr jun jul aug sep sept oct nov dec".split())
+CLOSERS = _set("etc inc ltd corp co jan feb mar apr jun jul aug sep sept oct nov dec")
 """Abbreviations that may also end a sentence: the next word's capital tells."""
 
 _SENTENCE = re.compile(r"[.!?…]+[\"'”’)\]*_]*(?=\s)|[。！？]+[」』）]*|\n+")
@@ -31,15 +36,16 @@ _PROTECTED = re.compile(
     r"|\[[^\]\n]*\Z",
     re.DOTALL,
 )
-_AVOID_AFTER = frozenset(
+_AVOID_AFTER = _set(
     "a an the of to in on at by for from with and or but as is are was were be been am my your his "
-    "her its our their this that these those very so i you we they he she it who which not no than "
-    "if when while because can could will would should may might must do does did has have had".split()
+    "her its our their this that these those very so i you we they he she it who which not no "
+    "than if when while because can could will would should may might must do does did has have "
+    "had"
 )
 """Words that lean on the next one: a pause after them sounds wrong."""
-_GOOD_BEFORE = frozenset(
+_GOOD_BEFORE = _set(
     "and but or because which who that when while where if so to in on at by for from with about "
-    "into over under after before until since than as".split()
+    "into over under after before until since than as"
 )
 """Words that begin a new phrase: a pause before them sounds right."""
 

@@ -6,7 +6,6 @@ import unicodedata
 
 from avatar_server.inference.text.borders import Border, Kind, borders
 
-
 _LOOK_AHEAD = 200
 """Characters looked at beyond the longest clause: what follows a place decides its kind."""
 
