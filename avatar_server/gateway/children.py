@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from avatar_server.processes import Bootstrap, bootstrap_line
 
@@ -110,23 +111,37 @@ class Child:
             os.killpg(self._process.pid, number)
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
+        """Log each line; a traceback, of several lines, as one error."""
+        traceback: list[str] = []
         while True:
             try:
                 line = await stream.readline()
             except ValueError:
                 log.warning("a line of output longer than %d bytes was dropped", MAX_LINE_BYTES)
                 continue
+            text = line.decode("utf-8", "replace").rstrip()
+            if traceback and not text.startswith(" "):
+                # The line after the frames names the error; at the end of output there is none.
+                self._log(text or "ended by an error", logging.ERROR, "\n".join(traceback))
+                traceback = []
+            elif traceback or text.startswith("Traceback ("):
+                traceback.append(text)
+            elif text:
+                self._log(text, logging.INFO)
             if not line:
                 return
-            if text := line.decode("utf-8", "replace").rstrip():
-                self._log(text)
 
-    def _log(self, text: str) -> None:
+    def _log(self, text: str, level: int, exception: str = "") -> None:
         """One line of the child's in the parent's log, with the child's own level and role."""
-        message, level, extra = parse_child_line(text, self._role)
+        message, fields = text, dict[str, Any]()
+        if (entry := parse_entry(text)) is not None:
+            level, message, fields = entry
+        elif exception:
+            fields["exception"] = exception
+        fields.setdefault("role", self._role)
         if self._session:
-            extra.setdefault("session", self._session)
-        log.log(level, "%s", message, extra=extra)
+            fields.setdefault("session", self._session)
+        log.log(level, "%s", message, extra=fields)
 
 
 _LEVELS = {
@@ -136,29 +151,20 @@ _LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
+# logging refuses extras named like a record's own attributes.
+_RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "time", "logger"}
 
 
-def parse_child_line(text: str, role: str) -> tuple[str, int, dict[str, object]]:
-    """Message, level and fields of a line that a child wrote: JSON, text, or anything else.
-
-    What is not in the product's log format (a library's print, a traceback) passes as info.
-    """
-    if text.startswith("{"):
-        with contextlib.suppress(ValueError, TypeError):
-            entry = json.loads(text)
-            level = _LEVELS[str(entry.pop("level")).lower()]
-            message = str(entry.pop("message"))
-            entry.pop("time", None)
-            entry.pop("logger", None)
-            fields = {key: value for key, value in entry.items() if key.isidentifier()}
-            return message, level, {"role": role, **_safe(fields)}
-    parts = text.split(None, 3)
-    if len(parts) == 4 and parts[1] in _LEVELS and parts[0][:2].isdigit():
-        return parts[3], _LEVELS[parts[1]], {"role": parts[2]}
-    return text, logging.INFO, {"role": role}
-
-
-def _safe(fields: dict[str, object]) -> dict[str, object]:
-    # logging refuses extras named like a record's own attributes.
-    own = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-    return {key: value for key, value in fields.items() if key not in own}
+def parse_entry(text: str) -> tuple[int, str, dict[str, Any]] | None:
+    """Level, message and fields of a line in the product's JSON log format; None for any other."""
+    if not text.startswith("{"):
+        return None
+    try:
+        entry = json.loads(text)
+        level = _LEVELS[entry["level"]]
+        message = str(entry["message"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    fields = {key: value for key, value in entry.items() if key not in _RESERVED}
+    del fields["level"]
+    return level, message, fields

@@ -161,7 +161,8 @@ class Control:
         if self._inference.state is KeeperState.WAITING:
             return Readiness(
                 False,
-                f"The models are being started again: inference {self._inference.reason}.",
+                f"The models are being started again: inference {self._inference.reason}. "
+                "The server's log says more.",
                 "restarting",
             )
         return Readiness(False, f"The models are being loaded ({phase}).", phase)
@@ -305,9 +306,12 @@ class Control:
         return child
 
     def _bootstrap(self, role: str, session: str = "", avatar: str = "") -> Bootstrap:
+        settings = plain_settings(self.settings)
+        # Children log to us, and we write their lines in the configured format.
+        settings["observe"]["log_json"] = True
         return Bootstrap(
             role=role,
-            settings=plain_settings(self.settings),
+            settings=settings,
             gateway=self._endpoints.gateway,
             inference=self._endpoints.inference,
             session=session,

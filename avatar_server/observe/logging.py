@@ -1,6 +1,7 @@
 """Logs: one line an event, as text or JSON, with the session and turn it belongs to.
 
-Every process logs to standard error in the same format; the gateway passes on its children's lines.
+Every process logs to standard error. A child's lines are JSON, which the gateway reads and writes
+again in the configured format.
 Session and turn are context variables, so a line written deep inside a call still carries them.
 """
 
@@ -77,11 +78,13 @@ class TextFormatter(logging.Formatter):
         moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         role = getattr(record, "role", self._role)
         line = f"{moment} {record.levelname.lower():<7} {role:<9} {record.getMessage()}"
-        for key, value in _fields(record).items():
+        fields = _fields(record)
+        exception = fields.pop("exception", None)
+        for key, value in fields.items():
             line += f" {key}={value}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+            exception = self.formatException(record.exc_info)
+        return f"{line}\n{exception}" if exception else line
 
 
 class JsonFormatter(logging.Formatter):

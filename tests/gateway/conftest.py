@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,35 +80,58 @@ async def eventually(
 
 
 GatewayFactory = Callable[..., Any]
+SharedRunner = Callable[[Callable[[Gateway], Awaitable[None]]], None]
+
+
+@asynccontextmanager
+async def running_gateway(
+    folder: Path,
+    values: dict[str, Any] | None = None,
+    *,
+    inference: tuple[str, ...] = (),
+    wait: bool = True,
+) -> AsyncIterator[Gateway]:
+    """Settings are nested values; without `warm_spares` among them there are none."""
+    given = dict(values or {})
+    given["sessions"] = {"warm_spares": 0, **given.get("sessions", {})}
+    settings: Settings = settings_from_values(given)
+    avatars = fake_avatars(folder)
+    control = Control(settings, avatars, commands=fake_commands(*inference))
+    previews = Previews(avatars, folder / "previews")
+    app = create_app(control, previews)
+    await control.start()
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    try:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://localhost:8080", timeout=30
+        ) as http:
+            if wait:
+                assert await control.wait_until_ready(20)
+            yield Gateway(control, http)
+    finally:
+        await control.stop()
+        await previews.stop()
 
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> GatewayFactory:
-    """`async with gateway({"sessions": {…}}) as g:` — settings as nested values."""
+    """A gateway of the test's own: `async with gateway({"sessions": {…}}) as g:`."""
+    return functools.partial(running_gateway, tmp_path)
 
-    @asynccontextmanager
-    async def running(
-        values: dict[str, Any] | None = None,
-        *,
-        inference: tuple[str, ...] = (),
-        wait: bool = True,
-    ) -> AsyncIterator[Gateway]:
-        settings: Settings = settings_from_values(values or {})
-        avatars = fake_avatars(tmp_path)
-        control = Control(settings, avatars, commands=fake_commands(*inference))
-        previews = Previews(avatars, tmp_path / "previews")
-        app = create_app(control, previews)
-        await control.start()
-        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-        try:
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://localhost:8080", timeout=30
-            ) as http:
-                if wait:
-                    assert await control.wait_until_ready(20)
-                yield Gateway(control, http)
-        finally:
-            await control.stop()
-            await previews.stop()
 
-    return running
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRunner]:
+    """Runs scenarios one after the other on one gateway of default settings."""
+    with asyncio.Runner() as runner:
+        manager = running_gateway(tmp_path_factory.mktemp("shared"))
+        gateway = runner.run(manager.__aenter__())
+
+        async def one(scenario: Callable[[Gateway], Awaitable[None]]) -> None:
+            try:
+                await scenario(gateway)
+            finally:
+                for session in gateway.control.registry.sessions():
+                    gateway.control.end(session.id)
+
+        yield lambda scenario: runner.run(one(scenario))
+        runner.run(manager.__aexit__(None, None, None))

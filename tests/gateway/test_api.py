@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import OFFER, SDP, GatewayFactory, eventually
+from .conftest import OFFER, SDP, Gateway, GatewayFactory, SharedRunner, eventually
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -28,63 +28,60 @@ def assert_problem(response: httpx.Response, status: int, *words: str) -> dict[s
     return body
 
 
-def test_a_session_is_started_shown_listed_and_ended(gateway: GatewayFactory) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            response = await g.http.post("/v1/sessions", json={"avatar": "good"})
-            assert response.status_code == 201
-            session = response.json()
-            assert response.headers["location"] == f"/v1/sessions/{session['id']}"
-            assert session["avatar"] == "good"
-            assert session["state"] == "running"
-            assert session["page"] == f"/s/{session['id']}"
-            assert session["viewers"] == f"/v1/sessions/{session['id']}/viewers"
-            one = await g.http.get(response.headers["location"])
-            assert one.json()["id"] == session["id"]
-            listing = await g.http.get("/v1/sessions")
-            assert [entry["id"] for entry in listing.json()] == [session["id"]]
-            assert (await g.http.delete(response.headers["location"])).status_code == 204
-            gone = await g.http.get(response.headers["location"])
-            assert_problem(gone, 404, "new one")
-            assert_problem(await g.http.delete(response.headers["location"]), 404)
-            assert (await g.http.get("/v1/sessions")).json() == []
+def test_a_session_is_started_shown_listed_and_ended(shared: SharedRunner) -> None:
+    async def scenario(g: Gateway) -> None:
+        response = await g.http.post("/v1/sessions", json={"avatar": "good"})
+        assert response.status_code == 201
+        session = response.json()
+        assert response.headers["location"] == f"/v1/sessions/{session['id']}"
+        assert session["avatar"] == "good"
+        assert session["state"] == "running"
+        assert session["page"] == f"/s/{session['id']}"
+        assert session["viewers"] == f"/v1/sessions/{session['id']}/viewers"
+        one = await g.http.get(response.headers["location"])
+        assert one.json()["id"] == session["id"]
+        listing = await g.http.get("/v1/sessions")
+        assert [entry["id"] for entry in listing.json()] == [session["id"]]
+        assert (await g.http.delete(response.headers["location"])).status_code == 204
+        gone = await g.http.get(response.headers["location"])
+        assert_problem(gone, 404, "new one")
+        assert_problem(await g.http.delete(response.headers["location"]), 404)
+        assert (await g.http.get("/v1/sessions")).json() == []
 
-    run(scenario)
-
-
-def test_a_viewer_joins_trickles_and_leaves(gateway: GatewayFactory) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            session = await g.session()
-            response = await g.join(session)
-            assert response.status_code == 201
-            assert response.headers["content-type"].startswith("application/sdp")
-            assert response.text.startswith("v=0")
-            assert "a=speak:True" in response.text
-            viewer = response.headers["location"]
-            assert viewer.startswith(f"/v1/sessions/{session}/viewers/")
-            candidate = {"candidate": "candidate:1 1 udp 1 192.0.2.1 9 typ host", "sdpMid": "0"}
-            assert (await g.http.patch(viewer, json=candidate)).status_code == 204
-            assert (await g.http.patch(viewer, json={"candidate": None})).status_code == 204
-            assert g.control.session(session).viewer_count == 1
-            assert (await g.http.delete(viewer)).status_code == 204
-            assert g.control.session(session).viewer_count == 0
-            assert_problem(await g.http.delete(viewer), 404, "Join again")
-            assert_problem(await g.http.patch(viewer, json=candidate), 404)
-
-    run(scenario)
+    shared(scenario)
 
 
-def test_a_viewer_may_only_watch(gateway: GatewayFactory) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            address = f"/v1/sessions/{await g.session()}/viewers"
-            watching = await g.http.post(f"{address}?speak=false", content=OFFER, headers=SDP)
-            assert "a=speak:False" in watching.text
-            wrong = await g.http.post(f"{address}?speak=perhaps", content=OFFER, headers=SDP)
-            assert_problem(wrong, 422, "speak")
+def test_a_viewer_joins_trickles_and_leaves(shared: SharedRunner) -> None:
+    async def scenario(g: Gateway) -> None:
+        session = await g.session()
+        response = await g.join(session)
+        assert response.status_code == 201
+        assert response.headers["content-type"].startswith("application/sdp")
+        assert response.text.startswith("v=0")
+        assert "a=speak:True" in response.text
+        viewer = response.headers["location"]
+        assert viewer.startswith(f"/v1/sessions/{session}/viewers/")
+        candidate = {"candidate": "candidate:1 1 udp 1 192.0.2.1 9 typ host", "sdpMid": "0"}
+        assert (await g.http.patch(viewer, json=candidate)).status_code == 204
+        assert (await g.http.patch(viewer, json={"candidate": None})).status_code == 204
+        assert g.control.session(session).viewer_count == 1
+        assert (await g.http.delete(viewer)).status_code == 204
+        assert g.control.session(session).viewer_count == 0
+        assert_problem(await g.http.delete(viewer), 404, "Join again")
+        assert_problem(await g.http.patch(viewer, json=candidate), 404)
 
-    run(scenario)
+    shared(scenario)
+
+
+def test_a_viewer_may_only_watch(shared: SharedRunner) -> None:
+    async def scenario(g: Gateway) -> None:
+        address = f"/v1/sessions/{await g.session()}/viewers"
+        watching = await g.http.post(f"{address}?speak=false", content=OFFER, headers=SDP)
+        assert "a=speak:False" in watching.text
+        wrong = await g.http.post(f"{address}?speak=perhaps", content=OFFER, headers=SDP)
+        assert_problem(wrong, 422, "speak")
+
+    shared(scenario)
 
 
 def test_offers_that_cannot_be_used_are_refused_in_words(gateway: GatewayFactory) -> None:
@@ -116,34 +113,33 @@ def test_offers_that_cannot_be_used_are_refused_in_words(gateway: GatewayFactory
 
 
 def test_bodies_and_addresses_that_cannot_be_used_are_refused_in_words(
-    gateway: GatewayFactory,
+    shared: SharedRunner,
 ) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            unknown = await g.http.post("/v1/sessions", json={"avatar": "nobody"})
-            assert_problem(unknown, 404, "'nobody'", "good")
-            assert_problem(await g.http.post("/v1/sessions", json={}), 422, "avatar")
-            assert_problem(await g.http.post("/v1/sessions", json={"avatar": 3}), 422, "avatar")
-            extra = await g.http.post("/v1/sessions", json={"avatar": "good", "size": 1})
-            assert_problem(extra, 422, "size")
-            json = {"content-type": "application/json"}
-            for body in (b"{", b"", b"[]", b'"x"', b"\xff", b'{"avatar": "\\ud800"}'):
-                response = await g.http.post("/v1/sessions", content=body, headers=json)
-                assert response.status_code in (400, 404, 422), (body, response.text)
-                assert_problem(response, response.status_code)
-            assert_problem(await g.http.get("/nowhere"), 404, "/docs")
-            assert_problem(await g.http.get("/static/none.js"), 404)
-            assert_problem(await g.http.get("/static/../app.py"), 404)
-            assert_problem(await g.http.get("/static/%00"), 404)
-            wrong_method = await g.http.put("/v1/sessions")
-            assert_problem(wrong_method, 405, "Allow")
-            assert wrong_method.headers["allow"]
-            assert_problem(await g.http.get("/avatars/nobody/picture"), 404, "nobody")
-            not_drawn = await g.http.get("/avatars/good/picture")
-            assert_problem(not_drawn, 404, "drawn")
-            assert not_drawn.headers["retry-after"]
+    async def scenario(g: Gateway) -> None:
+        unknown = await g.http.post("/v1/sessions", json={"avatar": "nobody"})
+        assert_problem(unknown, 404, "'nobody'", "good")
+        assert_problem(await g.http.post("/v1/sessions", json={}), 422, "avatar")
+        assert_problem(await g.http.post("/v1/sessions", json={"avatar": 3}), 422, "avatar")
+        extra = await g.http.post("/v1/sessions", json={"avatar": "good", "size": 1})
+        assert_problem(extra, 422, "size")
+        json = {"content-type": "application/json"}
+        for body in (b"{", b"", b"[]", b'"x"', b"\xff", b'{"avatar": "\\ud800"}'):
+            response = await g.http.post("/v1/sessions", content=body, headers=json)
+            assert response.status_code in (400, 404, 422), (body, response.text)
+            assert_problem(response, response.status_code)
+        assert_problem(await g.http.get("/nowhere"), 404, "/docs")
+        assert_problem(await g.http.get("/static/none.js"), 404)
+        assert_problem(await g.http.get("/static/../app.py"), 404)
+        assert_problem(await g.http.get("/static/%00"), 404)
+        wrong_method = await g.http.put("/v1/sessions")
+        assert_problem(wrong_method, 405, "Allow")
+        assert wrong_method.headers["allow"]
+        assert_problem(await g.http.get("/avatars/nobody/picture"), 404, "nobody")
+        not_drawn = await g.http.get("/avatars/good/picture")
+        assert_problem(not_drawn, 404, "drawn")
+        assert not_drawn.headers["retry-after"]
 
-    run(scenario)
+    shared(scenario)
 
 
 def test_of_two_requests_for_the_last_place_exactly_one_is_served(
@@ -203,13 +199,21 @@ def test_an_avatar_that_cannot_start_is_reported_and_frees_its_place(
     gateway: GatewayFactory,
 ) -> None:
     async def scenario() -> None:
-        values = {"sessions": {"max_sessions": 1, "start_timeout_s": 1.5}}
+        values = {"sessions": {"max_sessions": 1}}
         async with gateway(values) as g:
             crashed = await g.http.post("/v1/sessions", json={"avatar": "crash"})
             assert_problem(crashed, 503, "exit code 3", "log")
-            slow = await g.http.post("/v1/sessions", json={"avatar": "never"})
-            assert_problem(slow, 503, "not ready within 1.5 s")
             assert await g.session("good")
+
+    run(scenario)
+
+
+def test_an_avatar_that_takes_too_long_is_given_up(gateway: GatewayFactory) -> None:
+    async def scenario() -> None:
+        async with gateway({"sessions": {"start_timeout_s": 0.5}}) as g:
+            slow = await g.http.post("/v1/sessions", json={"avatar": "never"})
+            assert_problem(slow, 503, "not ready within 0.5 s")
+            assert (await g.http.get("/v1/sessions")).json() == []
 
     run(scenario)
 
@@ -238,24 +242,25 @@ def test_status_and_avatars_tell_the_page_what_it_needs(gateway: GatewayFactory)
     run(scenario)
 
 
-def test_turns_and_metrics_are_reported(gateway: GatewayFactory) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            session = await g.session()
-            await eventually(lambda: bool(g.control.traces.all()), "the first turn arrives")
-            report = (await g.http.get(f"/v1/sessions/{session}/turns")).json()
-            assert report["turns"][0]["viewer_text"] == "hello"
-            assert report["summary"]["voice_to_voice_ms"]["p50"] == 640.0
-            assert report["summary"]["stages_ms"]["stt"]["p50"] == pytest.approx(150)
-            assert_problem(await g.http.get("/v1/sessions/none/turns"), 404)
-            await g.http.get("/some/random/address")
-            text = (await g.http.get("/metrics")).text
-            assert 'avatar_turns_total{kind="speech",outcome="answered"} 1.0' in text
-            assert "avatar_sessions_started_total 1.0" in text
-            assert 'route="/v1/sessions",status="201"' in text
-            assert "random" not in text, "an unknown address must not become a label"
+def test_turns_and_metrics_are_reported(shared: SharedRunner) -> None:
+    async def scenario(g: Gateway) -> None:
+        session = await g.session()
+        await eventually(
+            lambda: bool(g.control.traces.of_session(session)), "the first turn arrives"
+        )
+        report = (await g.http.get(f"/v1/sessions/{session}/turns")).json()
+        assert report["turns"][0]["viewer_text"] == "hello"
+        assert report["summary"]["voice_to_voice_ms"]["p50"] == 640.0
+        assert report["summary"]["stages_ms"]["stt"]["p50"] == pytest.approx(150)
+        assert_problem(await g.http.get("/v1/sessions/none/turns"), 404)
+        await g.http.get("/some/random/address")
+        text = (await g.http.get("/metrics")).text
+        assert 'avatar_turns_total{kind="speech",outcome="answered"}' in text
+        assert f'avatar_fps{{session="{session}"}} 30.0' in text
+        assert 'route="/v1/sessions",status="201"' in text
+        assert "random" not in text, "an unknown address must not become a label"
 
-    run(scenario)
+    shared(scenario)
 
 
 def test_pages_of_other_sites_cannot_change_anything(gateway: GatewayFactory) -> None:
@@ -287,30 +292,28 @@ def test_pages_of_other_sites_cannot_change_anything(gateway: GatewayFactory) ->
     run(scenario)
 
 
-def test_every_answer_has_security_headers(gateway: GatewayFactory) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            for path in ("/healthz", "/nowhere", "/docs", "/v1/status"):
-                headers = (await g.http.get(path)).headers
-                assert headers["x-content-type-options"] == "nosniff"
-                assert headers["referrer-policy"] == "no-referrer"
-                assert "microphone=(self)" in headers["permissions-policy"]
-                assert "frame-ancestors 'none'" in headers["content-security-policy"]
+def test_every_answer_has_security_headers(shared: SharedRunner) -> None:
+    async def scenario(g: Gateway) -> None:
+        for path in ("/healthz", "/nowhere", "/docs", "/v1/status"):
+            headers = (await g.http.get(path)).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert "microphone=(self)" in headers["permissions-policy"]
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
-    run(scenario)
+    shared(scenario)
 
 
 def test_the_api_is_described_without_loading_anything_from_elsewhere(
-    gateway: GatewayFactory,
+    shared: SharedRunner,
 ) -> None:
-    async def scenario() -> None:
-        async with gateway() as g:
-            page = await g.http.get("/docs")
-            assert page.headers["content-type"].startswith("text/html")
-            assert "/v1/sessions/{session}/viewers" in page.text
-            assert "http://" not in page.text
-            assert "https://" not in page.text
-            document = (await g.http.get("/openapi.json")).json()
-            assert "application/sdp" in str(document["paths"]["/v1/sessions/{session}/viewers"])
+    async def scenario(g: Gateway) -> None:
+        page = await g.http.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "/v1/sessions/{session}/viewers" in page.text
+        assert "http://" not in page.text
+        assert "https://" not in page.text
+        document = (await g.http.get("/openapi.json")).json()
+        assert "application/sdp" in str(document["paths"]["/v1/sessions/{session}/viewers"])
 
-    run(scenario)
+    shared(scenario)
