@@ -46,7 +46,7 @@ def animation(renderer: Renderer, *, seconds: float = 4.0, fps: int = 20) -> byt
     out = io.BytesIO()
     frame = I420Frame.empty(*renderer.size)
     count = max(1, round(seconds * fps))
-    with av.open(out, "w", format="mp4", options={"movflags": "faststart"}) as container:
+    with av.open(out, "w", format="mp4") as container:
         stream: Any = container.add_stream("libx264", rate=fps)
         stream.width, stream.height = PREVIEW_SIZE
         stream.pix_fmt = "yuv420p"

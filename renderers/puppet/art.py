@@ -36,11 +36,22 @@ class Art:
         self._path = path
         self._groups = [child for child in self._root if child.get("id")]
 
-    def plate(self, features: Iterable[str], size: tuple[int, int]) -> Array:
-        """RGB, shape (height, width, 3), 0..255, of everything but `features`."""
-        hidden = set(features)
-        rgba = self._draw([g for g in self._groups if g.get("id") not in hidden], size, None)
-        return rgba[..., :3]
+    def plate(
+        self, features: Iterable[str], size: tuple[int, int], blurred: dict[str, int]
+    ) -> Array:
+        """RGB, shape (height, width, 3), 0..255, of everything but `features`.
+
+        Groups in `blurred` lie behind all others and are drawn smaller by that factor: wide blurs
+        of a full picture are most of the time that drawing takes, and hide no detail.
+        """
+        apart = {*features, *blurred}
+        plate = np.zeros((size[1], size[0], 3), np.float32)
+        for name, factor in blurred.items():
+            small = self._draw([self._group(name)], (size[0] // factor, size[1] // factor), None)
+            large = cv2.resize(small, size, interpolation=cv2.INTER_CUBIC)
+            plate = large[..., :3] + plate * (1 - large[..., 3:])
+        rest = self._draw([g for g in self._groups if g.get("id") not in apart], size, None)
+        return np.clip(rest[..., :3] + plate * (1 - rest[..., 3:]), 0, 255)
 
     def feature(
         self, name: str, box: tuple[float, float, float, float], size: tuple[int, int]
@@ -49,9 +60,12 @@ class Art:
 
         `box` is (x, y, width, height) in the picture's units, drawn at `size` (width, height).
         """
+        return self._draw([self._group(name)], size, box)
+
+    def _group(self, name: str) -> ElementTree.Element:
         for group in self._groups:
             if group.get("id") == name:
-                return self._draw([group], size, box)
+                return group
         names = ", ".join(str(g.get("id")) for g in self._groups)
         raise RigError(f"{self._path} has no group named {name!r}; it has: {names}")
 

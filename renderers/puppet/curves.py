@@ -11,7 +11,17 @@ Array = NDArray[np.float32]
 def between(ys: Array, top: Array, bottom: Array) -> Array:
     """The share of each pixel that lies between two curves, 0..1.
 
-    `ys` holds pixel centres, shape (height, 1); `top` and `bottom` have shape (1, width).
+    `ys` holds pixel centres, shape (height, 1); `top` and `bottom` have shape (1, width). Where a
+    curve is steep its edge is spread along the column, as an edge of that slope covers pixels.
     """
-    covered = np.minimum(ys + 0.5, bottom) - np.maximum(ys - 0.5, top)
-    return np.clip(covered, 0.0, 1.0).astype(np.float32)
+    half_top, half_bottom = _edge(top), _edge(bottom)
+    above = np.clip((ys - top) / half_top * 0.5 + 0.5, 0.0, 1.0)
+    below = np.clip((bottom - ys) / half_bottom * 0.5 + 0.5, 0.0, 1.0)
+    # Thin shapes cover no more of a pixel than they are high.
+    thin = np.clip(bottom - top, 0.0, 1.0)
+    return (above * below * thin).astype(np.float32)
+
+
+def _edge(curve: Array) -> Array:
+    slope = np.gradient(curve, axis=1)
+    return np.clip(0.5 * np.sqrt(1.0 + slope * slope), 0.5, 2.5)

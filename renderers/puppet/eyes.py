@@ -14,7 +14,7 @@ from renderers.warp import Patch, rgb_to_i420
 
 Array = NDArray[np.float32]
 
-IRIS_SPRITE_PX = 128
+IRIS_SPRITE_PX = 40
 
 
 class EyeState(NamedTuple):
@@ -162,11 +162,11 @@ class EyePainter:
 
     def _lashes(self, out: Array, lid_y: Array, floor_y: Array, blink: float) -> None:
         ys = self._ys
-        thick = 1.1 + 2.6 * self._lash_arc
+        thick = 0.7 + 1.9 * self._lash_arc
         line = between(ys, lid_y - thick * (1 - 0.45 * blink), lid_y + 0.9 + 1.3 * blink)
         line = line * np.clip(self._lash_arc * 3, 0, 1)
         soft = np.exp(-(((ys - lid_y + 1) / 3.2) ** 2)) * self._lash_arc * 0.32
-        alpha = np.clip(line * 0.9 + soft, 0, 1)
+        alpha = np.clip(line * 0.86 + soft, 0, 1)
         out += (self._colours["lash"] - out) * alpha[..., None]
         lower = np.exp(-(((ys - floor_y - 1.6) / 1.1) ** 2)) * self._lash_arc * 0.38
         out += (self._colours["lash"] - out) * lower[..., None]

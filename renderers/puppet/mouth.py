@@ -48,7 +48,7 @@ class MouthPainter:
         # The jaw's field stretches what lies below the line between the lips.
         stretch = 1.0 + s.jaw * m.jaw_px / 62.0
         gap = s.gap / stretch
-        half = m.half_width * (1 + 0.16 * s.width if s.width > 0 else 1 + 0.34 * s.width)
+        half = m.half_width * (1 + 0.17 * s.width if s.width > 0 else 1 + 0.47 * s.width)
         half *= 1 - 0.05 * min(s.gap / 36, 1.0) * (1 - max(s.width, 0))
         u = (xs - cx) / half
         bend = np.clip(1 - u * u, -0.3, 1)
@@ -56,7 +56,7 @@ class MouthPainter:
 
         rise = m.rest_smile + (s.smile * 0.9 if s.smile > 0 else s.smile * 0.75)
         rise *= 1 - 0.75 * s.round
-        corner = -9.0 * rise
+        corner = -10.0 * rise
         middle = cy + corner * (1 - bend) + 2.2 * rise * bend
         # A resting mouth line dips at its middle and beside it, like a drawn bow.
         closed = np.clip(1 - gap / 7.0, 0, 1)
@@ -65,16 +65,17 @@ class MouthPainter:
         ))
         shape_power = 0.92 - 0.42 * s.round
         arc = inside**shape_power
-        up = s.lift + 0.2 * gap
+        hang = shape_power - 0.3 * min(s.gap / 36, 1.0) * (1 - s.round)
+        up = s.lift + (0.18 + 0.2 * s.round) * gap
         down = gap - up
         top = middle - up * arc
-        bottom = middle + np.maximum(down, -s.lift) * inside ** (shape_power * 0.92)
-        tuck_up = s.tuck * 2.0
+        bottom = middle + np.maximum(down, -s.lift) * inside**hang
+        tuck_up = s.tuck * 1.0
         bottom = bottom - tuck_up * arc
 
-        full = (1 - 0.5 * s.press) * (1 + 0.16 * s.round) * (1 - 0.1 * max(s.width, 0))
-        thick_u = m.upper_thickness * full * (1 - 0.14 * min(s.gap / 30, 1) - 0.1 * s.tuck)
-        thick_l = m.lower_thickness * full * (1 - 0.16 * min(s.gap / 30, 1)) * (1 - 0.42 * s.tuck)
+        full = (1 - 0.5 * s.press) * (1 + 0.34 * s.round) * (1 - 0.1 * max(s.width, 0))
+        thick_u = m.upper_thickness * full * (1 - 0.12 * min(s.gap / 30, 1) - 0.15 * s.tuck)
+        thick_l = m.lower_thickness * full * (1 - 0.2 * s.tuck) / stretch
         bow = m.bow * (1 - 0.4 * s.round)
         peaks = np.exp(-(((np.abs(u) - 0.2) / 0.17) ** 2)) * bow * 0.7
         dip = np.exp(-((u / 0.1) ** 2)) * bow * 0.55
@@ -105,7 +106,7 @@ class MouthPainter:
             fold = np.exp(-(((np.abs(u) - line) / 0.09) ** 2)) * np.sin(np.pi * t) * 0.4 * s.smile
         dark = np.clip(below + corner + fold, 0, 0.9)
         out += (shade - out) * dark[..., None]
-        light = np.exp(-(((outer_u - 2.0 - ys) / 1.6) ** 2)) * np.exp(-((u / 0.5) ** 2)) * 0.2
+        light = np.exp(-(((outer_u - 2.0 - ys) / 1.6) ** 2)) * np.exp(-((u / 0.5) ** 2)) * 0.09
         out += (self._colours["highlight"] - out) * light[..., None]
 
     def _interior(self, rows, s, u, top, bottom, half, stretch):  # type: ignore[no-untyped-def]
@@ -114,28 +115,28 @@ class MouthPainter:
         v = np.clip((ys - top) / height, 0, 1)
         base = _DARK + (_THROAT - _DARK) * (v * (1 - 0.5 * u * u))[..., None]
         jaw = s.jaw * self._mouth.jaw_px / stretch
-        floor = cy + 13.0 + jaw * 0.9 - 6.0 * s.lower
         tongue = self._colours["tongue"]
         if s.back > 0.02:
             base = self._hump(base, ys, cx, cy + 9 + 0.3 * jaw, 0.62 * half, 9.5, tongue * 0.62,
                               s.back)
         lift = s.tongue
-        tongue_y = floor + 9 - lift * (13 + 0.75 * jaw)
+        lowest = float(bottom[0, bottom.shape[1] // 2])
+        tongue_y = lowest - 9.0 - lift * (3.0 + 0.3 * jaw)
         size_x = half * (0.66 - 0.1 * lift)
-        base = self._hump(base, ys, cx, tongue_y + 9, size_x, 13 + 3 * lift, tongue,
-                          min(1.0, 0.35 + lift + s.jaw * 0.6))
+        base = self._hump(base, ys, cx, tongue_y + 13, size_x, 13 + 3 * lift, tongue * 0.9,
+                          min(1.0, 0.2 + lift + s.jaw * 0.7))
         if lift > 0.6:
             # The tip against the ridge: narrower, with its underside in view.
             strength = (lift - 0.6) / 0.4
             base = self._hump(base, ys, cx, cy + 9.0, half * 0.36, 10.0, tongue * 0.9, strength)
-        drop = jaw * 0.92 + 7.5 * (1 - s.lower) - 1.0
+        drop = jaw * 0.74 + 5.0 * (1 - s.lower) + 0.6
         base = self._teeth(base, rows, self._lower, drop, 0.35 + 0.6 * s.lower)
-        base = self._teeth(base, rows, self._upper, 0.0, s.upper * (1 - 0.9 * s.round * (1 - s.lower)))
+        base = self._teeth(base, rows, self._upper, 0.0, s.upper * (1 - s.round * (1 - s.lower)))
         if s.tip > 0.02:
-            base = self._hump(base, ys, cx, cy + 12.5, half * 0.42, 9.0, tongue * 1.06, s.tip)
+            base = self._hump(base, ys, cx, cy + 11.5, half * 0.4, 8.5, tongue * 1.12, s.tip)
         # Lips shade what lies behind them.
-        shade = 0.62 * np.exp(-(((ys - top) / 4.5) ** 2)) + 0.4 * np.exp(-(((bottom - ys) / 3.0) ** 2))
-        shade = shade + 0.75 * np.clip(np.abs(u) - 0.45, 0, 1) ** 1.0
+        shade = 0.5 * np.exp(-(((ys - top) / 3.0) ** 2)) + 0.3 * np.exp(-(((bottom - ys) / 2.0) ** 2))
+        shade = shade + 0.9 * np.clip(np.abs(u) - 0.5, 0, 1)
         return base * np.clip(1 - shade, 0.06, 1)[..., None]
 
     def _teeth(self, base, rows, sprite, drop, light):  # type: ignore[no-untyped-def]

@@ -41,7 +41,7 @@ class PuppetRenderer:
             )
         self._size = (width, height)
         art = Art(folder / rig.art)
-        plate = _sharpened(art.plate(FEATURES, self._size), rig.sharpen)
+        plate = _sharpened(art.plate(FEATURES, self._size, rig.blurred), rig.sharpen)
         region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
         grid = FieldGrid(region)
         local, head = face_fields(rig, grid)

@@ -115,6 +115,7 @@ class Rig(_Part):
 
     picture: tuple[int, int] = (1280, 720)
     art: str = "character.svg"
+    blurred: dict[str, int] = {}
     iris_box: tuple[float, float, float, float]
     region: Box
     head: Head

@@ -52,25 +52,25 @@ class MouthShape(NamedTuple):
 _SHAPES: dict[Viseme, MouthShape] = {
     Viseme.SIL: MouthShape(),
     Viseme.PP: MouthShape(press=1.0, width=-0.06),
-    Viseme.FF: MouthShape(gap=5.0, jaw=0.06, lift=3.4, tuck=1.0, upper=0.85, width=0.05),
-    Viseme.TH: MouthShape(gap=13.0, jaw=0.22, lift=2.0, upper=0.8, tongue=0.75, tip=1.0, width=0.05),
-    Viseme.DD: MouthShape(gap=15.0, jaw=0.3, lift=2.5, upper=0.85, lower=0.2, tongue=1.0, width=0.1),
-    Viseme.KK: MouthShape(gap=17.0, jaw=0.42, lift=1.0, upper=0.55, back=1.0, tongue=0.1),
+    Viseme.FF: MouthShape(gap=8.5, jaw=0.06, lift=5.0, tuck=1.0, upper=1.0, width=0.05),
+    Viseme.TH: MouthShape(gap=16.0, jaw=0.2, lift=3.0, upper=0.9, tongue=0.5, tip=1.0, width=0.08),
+    Viseme.DD: MouthShape(gap=19.0, jaw=0.32, lift=3.0, upper=0.9, lower=0.3, tongue=1.0, width=0.1),
+    Viseme.KK: MouthShape(gap=21.0, jaw=0.5, lift=1.0, upper=0.6, lower=0.1, back=1.0),
     Viseme.CH: MouthShape(
-        gap=13.0, jaw=0.12, width=-0.42, round=0.62, lift=2.5, upper=0.85, lower=0.85
+        gap=14.0, jaw=0.12, width=-0.5, round=0.6, lift=3.0, upper=1.0, lower=1.0
     ),
-    Viseme.SS: MouthShape(gap=10.0, jaw=0.05, lift=3.0, upper=1.0, lower=1.0, width=0.3),
-    Viseme.NN: MouthShape(gap=9.0, jaw=0.14, lift=1.4, upper=0.6, tongue=0.86, lower=0.1),
-    Viseme.RR: MouthShape(gap=11.0, jaw=0.16, width=-0.34, round=0.5, upper=0.35, tongue=0.5),
-    Viseme.AA: MouthShape(gap=36.0, jaw=0.95, lift=2.5, upper=0.8, tongue=0.2, width=0.0),
+    Viseme.SS: MouthShape(gap=13.0, jaw=0.04, lift=4.5, upper=1.0, lower=1.0, width=0.4),
+    Viseme.NN: MouthShape(gap=12.0, jaw=0.16, lift=1.0, upper=0.62, tongue=0.9),
+    Viseme.RR: MouthShape(gap=14.0, jaw=0.18, width=-0.42, round=0.55, upper=0.3, tongue=0.55),
+    Viseme.AA: MouthShape(gap=43.0, jaw=1.0, lift=3.0, upper=0.85, tongue=0.2),
     Viseme.E: MouthShape(
-        gap=18.0, jaw=0.36, lift=3.0, upper=0.95, lower=0.3, tongue=0.5, width=0.26
+        gap=22.0, jaw=0.38, lift=4.0, upper=1.0, lower=0.35, tongue=0.45, width=0.36
     ),
     Viseme.IH: MouthShape(
-        gap=13.0, jaw=0.2, lift=2.6, upper=0.9, lower=0.45, tongue=0.6, width=0.34
+        gap=16.0, jaw=0.2, lift=3.4, upper=0.95, lower=0.5, tongue=0.55, width=0.5
     ),
-    Viseme.OH: MouthShape(gap=25.0, jaw=0.6, width=-0.46, round=0.75, upper=0.12, tongue=0.15),
-    Viseme.OU: MouthShape(gap=11.0, jaw=0.22, width=-0.8, round=1.0),
+    Viseme.OH: MouthShape(gap=31.0, jaw=0.62, width=-0.52, round=0.8, upper=0.1, tongue=0.15),
+    Viseme.OU: MouthShape(gap=14.0, jaw=0.22, width=-0.92, round=1.0),
 }
 
 SHAPES: Array = np.array([_SHAPES[viseme] for viseme in Viseme], np.float32)
@@ -98,12 +98,14 @@ def mouth_key(pose: Pose) -> Key:
     shape = MouthShape(*(float(v) for v in values))
     extra = min(max(pose.jaw, 0.0), 1.0) * (1.0 - 0.85 * shape.press) * (1.0 - 0.7 * shape.tuck)
     smile = min(max(pose.smile, 0.0), 1.0) - min(max(pose.frown, 0.0), 1.0)
+    # A broad smile parts the lips over the upper teeth, unless a sound needs them otherwise.
+    beam = max(0.0, smile - 0.5) * 2.0 * (1.0 - shape.press) * (1.0 - shape.round)
     shape = shape._replace(
-        gap=max(shape.gap, shape.gap * 0.6 + 30.0 * extra),
+        gap=max(shape.gap, shape.gap * 0.6 + 32.0 * extra, 9.0 * beam),
         jaw=max(shape.jaw, shape.jaw * 0.5 + 0.8 * extra),
-        upper=max(shape.upper, min(1.0, 0.7 * extra) * (1 - shape.round)),
+        upper=max(shape.upper, min(1.0, 0.7 * extra) * (1 - shape.round), beam),
         width=shape.width + 0.34 * max(smile, 0.0) * (1 - shape.round) - 0.06 * max(-smile, 0.0),
-        lift=shape.lift + 1.2 * max(smile, 0.0) * min(1.0, shape.gap / 8),
+        lift=max(shape.lift, 4.0 * beam) + 1.2 * max(smile, 0.0) * min(1.0, shape.gap / 8),
         smile=smile,
     )
     steps = np.rint(np.array(shape, np.float32) / _STEPS).astype(int)
