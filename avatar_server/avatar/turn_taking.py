@@ -68,6 +68,7 @@ class _Utterance:
     resume_samples: int = 0
     position: int = 0
     at: float = 0.0
+    interrupted: bool = False
     over: bool = False
     check: _Check | None = None
 
@@ -178,6 +179,7 @@ class TurnTaking:
             voiced_samples=onset.voiced_samples,
             position=end,
             at=at,
+            interrupted=bool(actions),
         )
         actions.append(UtteranceStarted(self._utterances, viewer, onset.at))
         return actions
@@ -276,12 +278,12 @@ class TurnTaking:
 
     def on_leave(self, viewer: str) -> list[Action]:
         """`viewer` is gone. A reply to them goes on for those who watch."""
-        self._onsets.pop(viewer, None)
-        self._heard_until.pop(viewer, None)
-        self._caution.pop(viewer, None)
         actions: list[Action] = []
         if self._utterance is not None and self._utterance.viewer == viewer:
             actions = self._discard("left")
+        self._onsets.pop(viewer, None)
+        self._heard_until.pop(viewer, None)
+        self._caution.pop(viewer, None)
         if self._floor == viewer:
             self._floor = None
         return actions
@@ -348,7 +350,7 @@ class TurnTaking:
         self._utterance = None
         viewer = utterance.viewer
         self._heard_until[viewer] = check.end
-        if self._caution.get(viewer):
+        if utterance.interrupted and self._caution.get(viewer):
             self._caution[viewer] -= 1
         actions: list[Action] = [
             self._commit(viewer, "speech", check.text, utterance.voiced_at, check.number)

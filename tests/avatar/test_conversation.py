@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from avatar_server.avatar.playout import Playout
 from avatar_server.protocol import events
@@ -375,3 +378,72 @@ def test_speech_longer_than_the_limit_is_cut_into_turns() -> None:
 
 def test_playout_and_conversation_agree_on_the_default_clock() -> None:
     assert Playout().pull(10).tolist() == [0] * 10
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("speak"), st.sampled_from(["ann", "bob", "both"]), st.integers(1, 100)),
+        st.tuples(st.just("quiet"), st.integers(1, 150)),
+        st.tuples(st.just("type"), st.sampled_from(["ann", "bob"])),
+        st.tuples(st.just("stop"), st.sampled_from(["ann", "bob"])),
+        st.tuples(st.just("kill")),
+        st.tuples(st.just("revive")),
+        st.tuples(st.just("noise")),
+        st.tuples(st.just("rejoin"), st.sampled_from(["ann", "bob"])),
+        st.tuples(st.just("slow"), st.floats(0.05, 4.0)),
+        st.tuples(st.just("unsure"), st.floats(0, 1)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_whatever_happens_every_job_ends_and_the_session_answers_again(
+    steps: list[tuple[str, Any]],
+) -> None:
+    session = Simulation(greeting="Hello there.")
+    session.join("ann", "bob")
+    for step in steps:
+        match step:
+            case ("speak", "both", int(count)):
+                session.run(count * 0.02, "ann", "bob")
+            case ("speak", str(viewer), int(count)):
+                session.run(count * 0.02, viewer)
+            case ("quiet", int(count)):
+                session.run(count * 0.02)
+            case ("type", str(viewer)):
+                session.talk.on_event(viewer, events.Text(text="typed words"))
+            case ("stop", str(viewer)):
+                session.talk.on_event(viewer, events.Stop())
+            case ("kill",) if session.inference.available:
+                session.inference.kill()
+            case ("revive",) if not session.inference.available:
+                session.inference.revive()
+            case ("noise",):
+                session.inference.transcripts = [""]
+            case ("rejoin", str(viewer)):
+                session.leave(viewer)
+                session.join(viewer)
+            case ("slow", float(seconds)):
+                session.inference.stt_s = session.inference.first_sound_s = seconds
+            case ("unsure", float(probability)):
+                session.inference.probability = probability
+    if not session.inference.available:
+        session.inference.revive()
+    session.inference.transcripts = []
+    session.run_until(lambda: session.talk.state == "idle", 40)
+    session.run(1.0)
+    assert not session.inference.open
+    ended = session.inference.done | session.inference.cancelled | session.inference.lost
+    assert {job.job for job in session.inference.submitted} == ended
+    turns = [trace.turn for trace in session.traces]
+    assert len(turns) == len(set(turns)), "two endings of one turn"
+    assert session.talk.speaker is None
+
+    session.inference.stt_s = session.inference.first_sound_s = 0.2
+    session.inference.probability = 0.9
+    before = len(session.traces)
+    ask(session)
+    session.run_until(lambda: session.talk.state == "idle")
+    assert [t.outcome for t in session.traces[before:]] == ["answered"]
