@@ -39,6 +39,7 @@ export class Stage {
     this.#root.dataset.picture = "false";
     this.#root.dataset.role = speak ? "speaker" : "watcher";
     this.#sound.hidden = true;
+    this.#listens = !speak;
     this.setLink("connecting");
   }
 
@@ -83,7 +84,7 @@ export class Stage {
     button.title = present ? `${label} (m)` : label;
     byId("mic-icon").setAttribute("href", present && !muted ? "#i-mic" : "#i-mic-off");
     if (!present || muted) this.setLevel(0);
-    byId("text").placeholder = present ? "Speak, or type a message" : "Type a message";
+    byId("text").placeholder = present ? "Speak or type" : "Type a message";
   }
 
   setLevel(level) {

@@ -93,8 +93,8 @@ export const starting = (phase) => blocking(
 export const full = (max) => blocking(
   "full",
   "All places are taken",
-  `${max === 1 ? "The one conversation this server carries is" : `All ${max ?? ""} conversations this server carries are`.replace("  ", " ")}`
-  + " going on. You will join by yourself as soon as a place is free.",
+  `${max > 1 ? `This server holds ${max} conversations at a time.` : "This server holds one conversation at a time."}`
+  + " You will join by yourself as soon as a place is free.",
 );
 
 export const busy = (error) => blocking(
