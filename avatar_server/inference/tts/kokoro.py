@@ -6,7 +6,6 @@ a clause comes in one piece.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.kokoro_alphabet import MAX_TOKENS, TOKEN_IDS, rewrite, split
 from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
 from avatar_server.inference.tts.phonemes import PAUSES, Phone, phonemize
-from avatar_server.inference.tts.runtime import derived, open_session
+from avatar_server.inference.tts.runtime import derived, open_session, rtf_of
 from avatar_server.inference.tts.shaping import pause_after, shape, silence
 from avatar_server.inference.tts.timeline import TimedPhone, build_timeline
 
@@ -27,6 +26,10 @@ RATE_HZ = 24_000
 _FRAME = 600
 """Samples per duration unit of the model."""
 _DURATIONS = "/encoder/Clip_output_0"
+_EARLY_FRAMES = 3
+"""Sounds come this much before the frames that the durations give them (the reference code
+subtracts the same from its time stamps)."""
+_SILENT_LEVEL = 0.004
 _LANGUAGES = {"a": "en-us", "b": "en-gb-x-rp"}
 """First letter of a voice's name: its accent, and espeak-ng's name for it."""
 _WARM_UP_TEXT = "The quick brown fox jumps over it."
@@ -42,6 +45,7 @@ class KokoroSynthesizer:
 
     def __init__(self, model: Path, voices: Path, *, threads: int = 1) -> None:
         self._styles = load_styles(voices)
+        self._threads = threads
         self._espeak = {letter: Espeak(name) for letter, name in _LANGUAGES.items()}
         path = derived(model, {"timed": _with_durations})["timed"]
         self._session = open_session(path, threads)
@@ -69,10 +73,7 @@ class KokoroSynthesizer:
             pass
 
     def measure_rtf(self) -> float:
-        begun = time.thread_time()
-        voice = next(iter(self._styles))
-        samples = sum(p.pcm.size for p in self._pieces(_WARM_UP_TEXT, voice, 1.0))
-        return (time.thread_time() - begun) * 48_000 / samples
+        return rtf_of(self._pieces(_WARM_UP_TEXT, next(iter(self._styles)), 1.0), self._threads)
 
     def _pieces(self, text: str, voice: str, speed: float) -> Iterator[SpeechPiece]:
         spoken = phonemize(text, self._espeak[voice[0]])
@@ -114,11 +115,13 @@ class KokoroSynthesizer:
             "speed": np.array([speed], np.float32),
         }
         sound, durations = self._session.run(None, feed)
-        ends = np.cumsum(durations.ravel()[: len(ids)]) * (_FRAME / RATE_HZ)
+        sound = np.asarray(sound, np.float32).ravel()
+        ends = (np.cumsum(durations.ravel()[: len(ids)]) - _EARLY_FRAMES) * (_FRAME / RATE_HZ)
+        ends = np.clip(ends, 0.0, _sound_end(sound))
         timed = [
             TimedPhone(phone, float(ends[i]), float(ends[i + 1])) for i, phone in enumerate(phones)
         ]
-        return np.asarray(sound, np.float32).ravel(), timed
+        return sound, timed
 
     def _gain(self, voice: str, sound: NDArray[np.float32]) -> float:
         """Brings the voice to the common level; decided once, by its first clause."""
@@ -148,6 +151,15 @@ def load_styles(path: Path) -> dict[str, NDArray[np.float32]]:
     if not styles:
         raise TtsError(f"{path} holds no English Kokoro voice (names begin with a or b)")
     return styles
+
+
+def _sound_end(sound: NDArray[np.float32]) -> float:
+    """Seconds at which `sound` falls silent: the last phoneme's duration reaches far beyond."""
+    width = RATE_HZ // 200
+    steps = sound.size // width
+    level = np.abs(sound[: steps * width]).reshape(steps, width).mean(axis=1)
+    loud = np.flatnonzero(level > _SILENT_LEVEL)
+    return float((loud[-1] + 1) * width / RATE_HZ) if loud.size else sound.size / RATE_HZ
 
 
 def _with_durations(graph: OnnxGraph) -> OnnxGraph:

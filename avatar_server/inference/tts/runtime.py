@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from avatar_server.inference.tts.contract import TtsError
+from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, TtsError
 from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
 from avatar_server.paths import cache_dir
 
@@ -31,6 +32,18 @@ def open_session(path: Path, threads: int) -> Any:
         )
     except Exception as error:  # the runtime raises its own classes, which share only this base
         raise TtsError(f"the speech model {path} cannot be loaded: {error}") from error
+
+
+def rtf_of(pieces: Iterable[SpeechPiece], threads: int) -> float:
+    """Real-time factor of making `pieces`.
+
+    With one thread that thread's CPU time counts, which other processes disturb less than the
+    time on the wall; with more there is no such clock for all of them.
+    """
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    begun = clock()
+    samples = sum(piece.pcm.size for piece in pieces)
+    return (clock() - begun) * SAMPLE_RATE_HZ / max(samples, 1)
 
 
 def derived(source: Path, parts: dict[str, Callable[[OnnxGraph], OnnxGraph]]) -> dict[str, Path]:
