@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from renderers.puppet.rig import Mouth, rgb
-from renderers.puppet.visemes import Key, shape_of
 from renderers.puppet.curves import between
-from renderers.warp import Patch, rgb_to_i420
+from renderers.puppet.paint import bell, mix, moved, planes_of, sprite, tone
+from renderers.puppet.rig import Mouth
+from renderers.puppet.visemes import Key, MouthShape, shape_of
+from renderers.warp import Patch, rgb_to_ycc
 
 Array = NDArray[np.float32]
 
-_DARK = np.array([34.0, 10.0, 12.0], np.float32)
-_THROAT = np.array([70.0, 22.0, 22.0], np.float32)
+_SURROUND_STEP = 4
+"""Shading of the skin is smooth, so it is computed on every fourth pixel."""
+
+
+class _Lines(NamedTuple):
+    """The mouth's outlines by column, each of shape (1, width), in patch pixels."""
+
+    u: Array
+    """-1 at the left corner, 1 at the right one."""
+    middle: Array
+    top: Array
+    bottom: Array
+    outer_top: Array
+    outer_bottom: Array
+
+    def cut(self, columns: slice) -> _Lines:
+        return _Lines(*(line[:, columns] for line in self))
 
 
 class MouthPainter:
-    """Draws mouth patches over the skin of `plate`.
+    """Draws mouth patches over the skin of `plate` (RGB of the whole picture).
 
     `upper` and `lower` are the rows of teeth as premultiplied sprites of the box's size.
     """
@@ -26,162 +44,210 @@ class MouthPainter:
     def __init__(self, mouth: Mouth, plate: Array, upper: Array, lower: Array) -> None:
         self._mouth = mouth
         box = mouth.box
-        self._skin = plate[box.y : box.y + box.height, box.x : box.x + box.width].copy()
-        self._upper, self._lower = upper, lower
+        skin = plate[box.y : box.y + box.height, box.x : box.x + box.width]
+        self._skin = rgb_to_ycc(np.ascontiguousarray(skin))
+        self._upper, self._lower = sprite(upper), sprite(lower)
         self._size = (box.width, box.height)
         self._cx, self._cy = mouth.centre[0] - box.x, mouth.centre[1] - box.y
         self._xs = (np.arange(box.width, dtype=np.float32) + 0.5)[None, :]
         self._ys = (np.arange(box.height, dtype=np.float32) + 0.5)[:, None]
-        self._colours = {
-            name: np.array(rgb(getattr(mouth, name)), np.float32)
-            for name in ("upper_lip", "lower_lip", "highlight", "line", "skin_shade", "tongue")
-        }
+        self._upper_lip, self._lower_lip = tone(mouth.upper_lip), tone(mouth.lower_lip)
+        self._highlight, self._line = tone(mouth.highlight), tone(mouth.line)
+        self._skin_shade, self._tongue = tone(mouth.skin_shade), tone(mouth.tongue)
+        self._dark, self._throat = tone((34.0, 10.0, 12.0)), tone((72.0, 22.0, 22.0))
+        self._wet = tone((255.0, 236.0, 230.0))
         # Fine vertical creases of the lips, fixed to the lip and not to the picture.
-        rng = np.random.default_rng(3)
-        creases = cv2.GaussianBlur(rng.standard_normal((1, 256)).astype(np.float32), (0, 0), 1.6)
-        self._creases = (creases / np.abs(creases).max())[0]
+        noise = np.random.default_rng(3).standard_normal((1, 256)).astype(np.float32)
+        creases = cv2.GaussianBlur(noise, (0, 0), 1.6)[0]
+        self._creases = creases / np.abs(creases).max()
+        self._crease_u = np.linspace(-1, 1, 256, dtype=np.float32)
 
     def paint(self, key: Key) -> Patch:
         """The patch for a mouth."""
-        m, s = self._mouth, shape_of(key)
-        xs, ys, cx, cy = self._xs, self._ys, self._cx, self._cy
+        shape = shape_of(key)
         # The jaw's field stretches what lies below the line between the lips.
-        stretch = 1.0 + s.jaw * m.jaw_px / 62.0
-        gap = s.gap / stretch
-        half = m.half_width * (1 + 0.17 * s.width if s.width > 0 else 1 + 0.47 * s.width)
-        half *= 1 - 0.05 * min(s.gap / 36, 1.0) * (1 - max(s.width, 0))
-        u = (xs - cx) / half
-        bend = np.clip(1 - u * u, -0.3, 1)
-        inside = np.clip(1 - u * u, 0, 1)
+        stretch = 1.0 + shape.jaw * self._mouth.jaw_px / 62.0
+        gap = shape.gap / stretch
+        half = self._half_width(shape)
+        lines = self._lines(shape, gap, half, stretch)
+        picture = self._skin.copy()
+        self._surround(picture, shape, lines)
+        columns = _span(np.abs(lines.u[0]) < 1.1)
+        near = lines.cut(columns)
+        if gap > 0.3:
+            rows = self._rows(near.top.min() - 1, near.bottom.max() + 1)
+            opening = between(self._ys[rows], near.top, near.bottom)
+            view = picture[:, rows, columns]
+            mix(view, self._interior(rows, columns, shape, near, half, stretch), opening)
+        self._lips(picture, columns, shape, near, gap)
+        return Patch(self._mouth.box.x, self._mouth.box.y, planes_of(picture))
 
-        rise = m.rest_smile + (s.smile * 0.9 if s.smile > 0 else s.smile * 0.75)
+    def _half_width(self, s: MouthShape) -> float:
+        half = self._mouth.half_width * (1 + (0.17 if s.width > 0 else 0.47) * s.width)
+        return half * (1 - 0.05 * min(s.gap / 36, 1.0) * (1 - max(s.width, 0.0)))
+
+    def _lines(self, s: MouthShape, gap: float, half: float, stretch: float) -> _Lines:
+        m = self._mouth
+        u = (self._xs - np.float32(self._cx)) / np.float32(half)
+        inside = np.maximum(1 - u * u, 0)
+        bend = np.maximum(1 - u * u, -0.3)
+        rise = m.rest_smile + (0.9 if s.smile > 0 else 0.85) * s.smile
         rise *= 1 - 0.75 * s.round
-        corner = -10.0 * rise
-        middle = cy + corner * (1 - bend) + 2.2 * rise * bend
-        # A resting mouth line dips at its middle and beside it, like a drawn bow.
-        closed = np.clip(1 - gap / 7.0, 0, 1)
-        middle = middle + closed * (1.5 * np.exp(-((u / 0.18) ** 2)) - 0.9 * np.exp(
-            -(((np.abs(u) - 0.36) / 0.2) ** 2)
-        ))
-        shape_power = 0.92 - 0.42 * s.round
-        arc = inside**shape_power
-        hang = shape_power - 0.3 * min(s.gap / 36, 1.0) * (1 - s.round)
+        middle = self._cy - 10.0 * rise * (1 - bend) + 2.2 * rise * bend
+        # The line between closed lips dips at its middle and rises beside it.
+        closed = max(0.0, 1 - gap / 7.0)
+        side = np.abs(u)
+        middle = middle + closed * (1.5 * bell(u / 0.18) - 0.9 * bell((side - 0.36) / 0.2))
+        power = 0.92 - 0.42 * s.round
+        arc = inside**power
+        hang = inside ** (power - 0.3 * min(s.gap / 36, 1.0) * (1 - s.round))
         up = s.lift + (0.18 + 0.2 * s.round) * gap
-        down = gap - up
         top = middle - up * arc
-        bottom = middle + np.maximum(down, -s.lift) * inside**hang
-        tuck_up = s.tuck * 1.0
-        bottom = bottom - tuck_up * arc
-
-        full = (1 - 0.5 * s.press) * (1 + 0.34 * s.round) * (1 - 0.1 * max(s.width, 0))
-        thick_u = m.upper_thickness * full * (1 - 0.12 * min(s.gap / 30, 1) - 0.15 * s.tuck)
+        bottom = middle + max(gap - up, -s.lift) * hang - s.tuck * arc
+        bottom = np.maximum(bottom, top)
+        full = (1 - 0.5 * s.press) * (1 + 0.34 * s.round) * (1 - 0.1 * max(s.width, 0.0))
+        open_ = min(s.gap / 30, 1.0)
+        thick_u = m.upper_thickness * full * (1 - 0.12 * open_ - 0.15 * s.tuck)
         thick_l = m.lower_thickness * full * (1 - 0.2 * s.tuck) / stretch
         bow = m.bow * (1 - 0.4 * s.round)
-        peaks = np.exp(-(((np.abs(u) - 0.2) / 0.17) ** 2)) * bow * 0.7
-        dip = np.exp(-((u / 0.1) ** 2)) * bow * 0.55
-        outer_u = top - (thick_u * inside**0.8 + (peaks - dip) * inside)
-        outer_l = bottom + thick_l * inside**0.62 * (1 - 0.06 * np.exp(-((u / 0.2) ** 2)))
+        cupid = bow * (0.7 * bell((side - 0.2) / 0.17) - 0.55 * bell(u / 0.1))
+        outer_top = top - (thick_u * inside**0.8 + cupid * inside)
+        outer_bottom = bottom + thick_l * inside**0.62 * (1 - 0.06 * bell(u / 0.2))
+        return _Lines(u, middle, top, bottom, outer_top, outer_bottom)
 
-        out = self._skin.copy()
-        self._surround(out, u, s, middle, outer_u, outer_l)
-        opening = between(ys, top, bottom)
-        rows = np.flatnonzero(opening.any(axis=1))
-        if rows.size:
-            window = slice(int(rows[0]), int(rows[-1]) + 1)
-            inner = self._interior(window, s, u, top, bottom, half, stretch)
-            out[window] += (inner - out[window]) * opening[window, :, None]
-        self._lips(out, s, u, top, bottom, outer_u, outer_l, gap)
-        return Patch(m.box.x, m.box.y, rgb_to_i420(out.astype(np.float32)))
+    def _rows(self, first: float, last: float) -> slice:
+        return slice(max(0, int(first)), min(self._size[1], int(last) + 2))
 
-    def _surround(self, out, u, s, middle, outer_u, outer_l):  # type: ignore[no-untyped-def]
-        ys = self._ys
-        shade = self._colours["skin_shade"]
-        below = np.exp(-(((ys - outer_l - 5.5) / 5.5) ** 2)) * np.exp(-((u / 0.62) ** 2)) * 0.5
-        corner = np.exp(-(((np.abs(u) - 1.04) / 0.1) ** 2 + ((ys - middle) / 5.0) ** 2)) * 0.55
-        fold = 0.0
+    def _surround(self, picture: Array, s: MouthShape, lines: _Lines) -> None:
+        step = _SURROUND_STEP
+        ys = self._ys[step // 2 :: step]
+        u, middle, _, _, _, outer_bottom = lines.cut(slice(step // 2, None, step))
+        side = np.abs(u)
+        dark = bell((ys - outer_bottom - 5.5) / 5.5) * (bell(u / 0.62) * 0.5)
+        dark += bell((side - 1.05) / 0.1) * bell((ys - middle) / 5.0) * 0.5
         if s.smile > 0:
             # The fold beside the mouth, from the wing of the nose to outside the corner.
-            t = np.clip((ys - 6) / 78.0, 0, 1)
-            line = 0.78 + 0.62 * t**0.8 + 0.1 * s.width
-            fold = np.exp(-(((np.abs(u) - line) / 0.09) ** 2)) * np.sin(np.pi * t) * 0.4 * s.smile
-        dark = np.clip(below + corner + fold, 0, 0.9)
-        out += (shade - out) * dark[..., None]
-        light = np.exp(-(((outer_u - 2.0 - ys) / 1.6) ** 2)) * np.exp(-((u / 0.5) ** 2)) * 0.09
-        out += (self._colours["highlight"] - out) * light[..., None]
+            t = np.clip((ys - 4) / 80.0, 0, 1)
+            line = 0.8 + 0.66 * t**0.8 + 0.1 * s.width
+            dark += bell((side - line) / 0.1) * (np.sin(np.pi * t) * 0.42 * s.smile)
+        alpha = cv2.resize(np.minimum(dark, 0.9), self._size, interpolation=cv2.INTER_LINEAR)
+        mix(picture, self._skin_shade, alpha)
 
-    def _interior(self, rows, s, u, top, bottom, half, stretch):  # type: ignore[no-untyped-def]
-        xs, ys, cx, cy = self._xs, self._ys[rows], self._cx, self._cy
-        height = np.maximum(bottom - top, 1.0)
-        v = np.clip((ys - top) / height, 0, 1)
-        base = _DARK + (_THROAT - _DARK) * (v * (1 - 0.5 * u * u))[..., None]
+    def _interior(
+        self,
+        rows: slice,
+        columns: slice,
+        s: MouthShape,
+        lines: _Lines,
+        half: float,
+        stretch: float,
+    ) -> Array:
+        ys, cx, cy = self._ys[rows], self._cx, self._cy
+        u, _, top, bottom, _, _ = lines
+        v = np.clip((ys - top) / np.maximum(bottom - top, 1.0), 0, 1)
+        picture = self._dark + (self._throat - self._dark) * (v * (1 - 0.5 * u * u))
         jaw = s.jaw * self._mouth.jaw_px / stretch
-        tongue = self._colours["tongue"]
-        if s.back > 0.02:
-            base = self._hump(base, ys, cx, cy + 9 + 0.3 * jaw, 0.62 * half, 9.5, tongue * 0.62,
-                              s.back)
-        lift = s.tongue
         lowest = float(bottom[0, bottom.shape[1] // 2])
-        tongue_y = lowest - 9.0 - lift * (3.0 + 0.3 * jaw)
-        size_x = half * (0.66 - 0.1 * lift)
-        base = self._hump(base, ys, cx, tongue_y + 13, size_x, 13 + 3 * lift, tongue * 0.9,
-                          min(1.0, 0.2 + lift + s.jaw * 0.7))
-        if lift > 0.6:
-            # The tip against the ridge: narrower, with its underside in view.
-            strength = (lift - 0.6) / 0.4
-            base = self._hump(base, ys, cx, cy + 9.0, half * 0.36, 10.0, tongue * 0.9, strength)
+
+        def hump(y: float, rx: float, ry: float, light: float, strength: float) -> None:
+            if strength > 0.02:
+                self._hump(picture, rows, columns, (cx, y), (rx, ry), light, strength)
+
+        hump(cy + 9 + 0.3 * jaw, 0.62 * half, 9.5, 0.62, s.back)
+        body = lowest + 4.0 - s.tongue * (3.0 + 0.3 * jaw)
+        hump(
+            body,
+            half * (0.66 - 0.1 * s.tongue),
+            13 + 3 * s.tongue,
+            0.9,
+            min(1.0, 0.2 + s.tongue + s.jaw * 0.7) * (1 - 0.8 * s.round * (1 - s.jaw)),
+        )
+        # The tip against the ridge: narrower, in front of the body.
+        hump(cy + 9.5, half * 0.4, 10.5, 0.98, min(1.0, max(0.0, s.tongue - 0.6) / 0.3))
         drop = jaw * 0.74 + 5.0 * (1 - s.lower) + 0.6
-        base = self._teeth(base, rows, self._lower, drop, 0.35 + 0.6 * s.lower)
-        base = self._teeth(base, rows, self._upper, 0.0, s.upper * (1 - s.round * (1 - s.lower)))
-        if s.tip > 0.02:
-            base = self._hump(base, ys, cx, cy + 11.5, half * 0.4, 8.5, tongue * 1.12, s.tip)
-        # Lips shade what lies behind them.
-        shade = 0.5 * np.exp(-(((ys - top) / 3.0) ** 2)) + 0.3 * np.exp(-(((bottom - ys) / 2.0) ** 2))
+        self._teeth(picture, rows, columns, self._lower, drop, 0.35 + 0.6 * s.lower - s.round)
+        self._teeth(
+            picture, rows, columns, self._upper, 0.0, s.upper * (1 - s.round * (1 - s.lower))
+        )
+        hump(cy + 11.5, half * 0.4, 8.5, 1.12, s.tip)
+        # Lips shade what lies behind them, cheeks what lies beside.
+        shade = 0.5 * bell((ys - top) / 3.0) + 0.3 * bell((bottom - ys) / 2.0)
         shade = shade + 0.9 * np.clip(np.abs(u) - 0.5, 0, 1)
-        return base * np.clip(1 - shade, 0.06, 1)[..., None]
+        picture *= np.clip(1 - shade, 0.06, 1)
+        return picture
 
-    def _teeth(self, base, rows, sprite, drop, light):  # type: ignore[no-untyped-def]
+    def _teeth(
+        self, picture: Array, rows: slice, columns: slice, teeth: Array, drop: float, light: float
+    ) -> None:
         if light < 0.03:
-            return base
-        matrix = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, drop - rows.start]])
-        size = (self._size[0], rows.stop - rows.start)
-        moved = cv2.warpAffine(sprite, matrix, size, flags=cv2.INTER_LINEAR)
-        alpha = moved[..., 3:] * min(1.0, light * 1.6)
-        colour = moved[..., :3] * (0.35 + 0.65 * light) * min(1.0, light * 1.6)
-        return colour + base * (1 - alpha)
+            return
+        matrix = np.array([[1.0, 0.0, -columns.start], [0.0, 1.0, drop - rows.start]])
+        size = (columns.stop - columns.start, rows.stop - rows.start)
+        layer = moved(teeth, matrix, size)
+        shown = min(1.0, light * 1.6)
+        picture *= 1 - layer[3] * np.float32(shown)
+        picture += layer[:3] * np.float32((0.35 + 0.65 * min(light, 1.0)) * shown)
 
-    def _hump(self, base, ys, x, y, rx, ry, colour, strength):  # type: ignore[no-untyped-def]
-        dx, dy = (self._xs - x) / rx, (ys - y) / ry
-        distance = dx * dx + dy * dy
-        cover = np.clip((1 - distance) * ry * 0.5, 0, 1) * strength
-        lit = np.clip(0.72 - 0.34 * dy - 0.3 * dx * dx, 0.3, 1.15)
-        groove = 1 - 0.16 * np.exp(-((dx / 0.12) ** 2)) * np.clip(1 - dy, 0, 1)
-        shaded = colour * (lit * groove)[..., None]
-        shine = np.exp(-((dx + 0.2) ** 2 / 0.05 + (dy + 0.45) ** 2 / 0.06))[..., None] * 46
-        return base + (shaded + shine - base) * cover[..., None]
+    def _hump(
+        self,
+        picture: Array,
+        rows: slice,
+        columns: slice,
+        centre: tuple[float, float],
+        radius: tuple[float, float],
+        light: float,
+        strength: float,
+    ) -> None:
+        dx = (self._xs[:, columns] - np.float32(centre[0])) / np.float32(radius[0])
+        dy = (self._ys[rows] - np.float32(centre[1])) / np.float32(radius[1])
+        cover = np.clip((1 - dx * dx - dy * dy) * (radius[1] * 0.5), 0, 1) * np.float32(strength)
+        lit = np.clip(0.74 - 0.36 * dy - 0.3 * dx * dx, 0.3, 1.15) * np.float32(light)
+        lit *= 1 - 0.16 * bell(dx / 0.12) * np.maximum(0.4 - dy, 0)
+        mix(picture, self._tongue * lit, cover)
+        shine = bell((dx + 0.2) / 0.24) * bell((dy + 0.45) / 0.26)
+        mix(picture, self._wet, shine * cover * 0.22)
 
-    def _lips(self, out, s, u, top, bottom, outer_u, outer_l, gap):  # type: ignore[no-untyped-def]
-        ys = self._ys
-        grain = np.interp(np.clip(u[0], -1, 1), np.linspace(-1, 1, 256), self._creases)[None, :]
+    def _lips(
+        self, picture: Array, columns: slice, s: MouthShape, lines: _Lines, gap: float
+    ) -> None:
+        u, _, top, bottom, outer_top, outer_bottom = lines
+        grain = np.interp(np.clip(u[0], -1, 1), self._crease_u, self._creases)
+        grain = grain.astype(np.float32)[None, :]
         ends = np.clip((1.02 - np.abs(u)) / 0.1, 0, 1)
         # Upper lip: turned away from the light, darkest at the opening.
-        v = np.clip((ys - outer_u) / np.maximum(top - outer_u, 0.5), 0, 1)
-        tone = 1.04 - 0.24 * v**1.6 + 0.03 * grain
-        colour = self._colours["upper_lip"] * tone[..., None]
-        soft = np.clip((ys - outer_u + 0.8) / 2.6, 0, 1) * np.clip(top - ys + 0.5, 0, 1)
-        out += (colour - out) * (soft * ends * 0.94)[..., None]
+        rows = self._rows(outer_top.min() - 2, top.max() + 1)
+        ys = self._ys[rows]
+        v = np.clip((ys - outer_top) / np.maximum(top - outer_top, 0.5), 0, 1)
+        shade = 1.05 - 0.26 * v * v + 0.03 * grain
+        alpha = np.clip((ys - outer_top + 0.9) / 2.8, 0, 1) * np.clip(top - ys + 0.5, 0, 1)
+        mix(picture[:, rows, columns], self._upper_lip * shade, alpha * (ends * 0.94))
+        if s.round > 0.1:
+            pout = bell((v - 0.5) / 0.34) * bell(u / 0.5) * alpha * (0.22 * s.round)
+            mix(picture[:, rows, columns], self._highlight, pout)
         # Lower lip: catches light on its roll.
-        v = np.clip((ys - bottom) / np.maximum(outer_l - bottom, 0.5), 0, 1)
-        tone = 0.86 + 0.2 * np.sin(np.pi * np.clip(v, 0, 1)) - 0.08 * v + 0.045 * grain
-        colour = self._colours["lower_lip"] * tone[..., None]
-        shine = np.exp(-(((v - 0.36) / 0.2) ** 2)) * np.exp(-(((u + 0.1) / 0.46) ** 2))
-        shine = shine * (0.34 + 0.12 * grain) * (1 - 0.5 * s.press - 0.3 * s.tuck)
-        colour = colour + (self._colours["highlight"] - colour) * shine[..., None]
-        soft = np.clip(ys - bottom + 0.5, 0, 1) * np.clip((outer_l - ys + 1.2) / 4.2, 0, 1)
-        out += (colour - out) * (soft * ends * 0.92)[..., None]
+        rows = self._rows(bottom.min() - 1, outer_bottom.max() + 4)
+        ys = self._ys[rows]
+        v = np.clip((ys - bottom) / np.maximum(outer_bottom - bottom, 0.5), 0, 1)
+        shade = 0.86 + 0.8 * v * (1 - v) - 0.08 * v + 0.045 * grain
+        alpha = np.clip(ys - bottom + 0.5, 0, 1) * np.clip((outer_bottom - ys + 1.2) / 4.2, 0, 1)
+        alpha = alpha * (ends * 0.92)
+        view = picture[:, rows, columns]
+        mix(view, self._lower_lip * shade, alpha)
+        shine = bell((v - 0.36) / 0.2) * (bell((u + 0.1) / 0.46) * (0.34 + 0.12 * grain))
+        mix(view, self._highlight, shine * alpha * (1 - 0.5 * s.press - 0.3 * s.tuck))
         # The line where closed lips meet; it opens into the two inner edges.
-        closed = np.clip(1 - gap / 4.0, 0, 1)
+        rows = self._rows(top.min() - 4, bottom.max() + 4)
+        ys = self._ys[rows]
+        closed = max(0.0, 1 - gap / 4.0)
         width = 1.25 + 0.5 * closed
-        seam = np.exp(-(((ys - top) / width) ** 2)) * (0.45 + 0.5 * closed)
-        seam = np.maximum(seam, np.exp(-(((ys - bottom) / width) ** 2)) * (0.2 + 0.6 * closed))
-        seam = seam * np.clip((1.06 - np.abs(u)) / 0.14, 0, 1)
-        out += (self._colours["line"] - out) * np.clip(seam, 0, 1)[..., None]
+        seam = np.maximum(
+            bell((ys - top) / width) * (0.45 + 0.5 * closed),
+            bell((ys - bottom) / width) * (0.2 + 0.6 * closed),
+        )
+        seam *= np.clip((1.06 - np.abs(u)) / 0.14, 0, 1)
+        mix(picture[:, rows, columns], self._line, seam)
+
+
+def _span(inside: NDArray[np.bool_]) -> slice:
+    where = np.flatnonzero(inside)
+    return slice(int(where[0]), int(where[-1]) + 1)

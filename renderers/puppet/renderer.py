@@ -65,6 +65,7 @@ class PuppetRenderer:
         self._eye_caches = (PatchCache(EYES_HELD), PatchCache(EYES_HELD))
         self._laid: list[object] = [None, None, None]
         self._last = I420Frame.empty(width, height)
+        self._kept = False
         self._drawn: bytes | None = None
 
     @property
@@ -93,13 +94,15 @@ class PuppetRenderer:
         face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
         look = self._local.tobytes() + self._head.tobytes() + repr((mouth, eyes)).encode()
         if look == self._drawn:
+            if not self._kept:
+                self._stage.draw(self._local, self._head, self._last)
+                self._kept = True
             np.copyto(frame.data, self._last.data)
             return Rect(0, 0, 0, 0)
         self._lay(mouth, eyes)
         self._stage.draw(self._local, self._head, frame)
-        np.copyto(self._last.data, frame.data)
         first = self._drawn is None
-        self._drawn = look
+        self._drawn, self._kept = look, False
         return Rect(0, 0, *self._size) if first else self._stage.region
 
     def close(self) -> None:

@@ -88,6 +88,7 @@ class Eyes(_Part):
     lid: Colour
     lid_shade: Colour
     lid_light: Colour
+    crease: Colour
     lash: Colour
     white: Colour = "#f3ece6"
     light: Point = (-5.0, -6.0)

@@ -45,6 +45,21 @@ def rgb_to_i420(rgb: NDArray[np.float32]) -> Planes:
     return Planes(_bytes(luma), _bytes(chroma[..., 0]), _bytes(chroma[..., 1]))
 
 
+def rgb_to_ycc(rgb: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Y, Cb, Cr without their offsets of 16 and 128, of a picture (height, width, 3): shape
+    (3, height, width). Black is zero, so that mixing and shading work as they do in RGB."""
+    shifted = cv2.transform(rgb, _TO_YUV[:, :3])
+    return np.ascontiguousarray(shifted.transpose(2, 0, 1))
+
+
+def ycc_to_i420(ycc: NDArray[np.float32]) -> Planes:
+    """The planes of what `rgb_to_ycc` gives, with even sides."""
+    _, height, width = ycc.shape
+    half = (width // 2, height // 2)
+    u, v = (cv2.resize(plane, half, interpolation=cv2.INTER_AREA) for plane in ycc[1:])
+    return Planes(_bytes(ycc[0] + 16.0), _bytes(u + 128.0), _bytes(v + 128.0))
+
+
 def i420_to_rgb(frame: I420Frame) -> NDArray[np.uint8]:
     """The picture in `frame`, shape (height, width, 3); for stills and tests, not for every frame."""
     size = (frame.width, frame.height)

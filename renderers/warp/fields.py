@@ -82,6 +82,7 @@ class FieldMixer:
         self._head_sum = np.empty((rows, columns, 2), np.float32)
         self._sampled = np.empty((rows, columns, 2), np.float32)
         self._node = np.empty((rows, columns, 2), np.float32)
+        self._unposed = np.empty((rows, columns, 2), np.float32)
         nodes = np.mgrid[0:rows, 0:columns].astype(np.float32)
         self._rest = np.ascontiguousarray(np.stack([nodes[1], nodes[0]], -1))
         self.source = np.empty((rows, columns, 2), np.float32)
@@ -98,12 +99,11 @@ class FieldMixer:
             self._step_back(self._rest, self._sampled)
             self._sample(self._head_sum)
         self._step_back(self._rest, self._sampled)
-        unposed = self._node
-        base = unposed.copy()
+        base = self._unposed
+        np.copyto(base, self._node)
         self._sample(self._local_sum)
-        for _ in range(2):
-            self._step_back(base, self._sampled)
-            self._sample(self._local_sum)
+        self._step_back(base, self._sampled)
+        self._sample(self._local_sum)
         self._step_back(base, self._sampled)
         np.multiply(self._node, CELL_PX, out=self.source)
         np.add(self.source, self._first, out=self.source)

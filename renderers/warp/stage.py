@@ -42,12 +42,12 @@ class WarpStage:
             np.copyto(view, plane)
         self._face = Planes(*(np.ascontiguousarray(p) for p in _cut(planes, region)))
         rows, columns = grid.shape
-        self._map_y = np.empty((rows * CELL_PX, columns * CELL_PX, 2), np.float32)
-        self._map_c = np.empty((rows * CELL_PX // 2, columns * CELL_PX // 2, 2), np.float32)
-        self._map_x_parts = [np.empty(self._map_y.shape[:2], np.float32) for _ in range(2)]
-        self._map_c_parts = [np.empty(self._map_c.shape[:2], np.float32) for _ in range(2)]
+        fine = (rows * CELL_PX, columns * CELL_PX)
+        half = (fine[0] // 2, fine[1] // 2)
+        self._map_luma = [np.empty(fine, np.float32) for _ in range(2)]
+        self._map_chroma = [np.empty(half, np.float32) for _ in range(2)]
         self._coarse = [np.empty((rows, columns), np.float32) for _ in range(2)]
-        self._coarse_c = [np.empty((rows, columns), np.float32) for _ in range(2)]
+        self._coarse_half = [np.empty((rows, columns), np.float32) for _ in range(2)]
 
     def lay(self, patch: Patch) -> None:
         """Replace a rectangle of the face; it stays until another patch covers it."""
@@ -79,12 +79,12 @@ class WarpStage:
         pad = CELL_PX
         luma, chroma = [], []
         for axis in range(2):
-            coarse, half = self._coarse[axis], self._coarse_c[axis]
+            coarse, half = self._coarse[axis], self._coarse_half[axis]
             np.copyto(coarse, source[..., axis])
             # A chroma sample sits between two luma samples: c = (l - 0.5) / 2.
             np.multiply(coarse, 0.5, out=half)
             np.subtract(half, 0.25, out=half)
-            fine, fine_c = self._map_x_parts[axis], self._map_c_parts[axis]
+            fine, fine_c = self._map_luma[axis], self._map_chroma[axis]
             cv2.resize(coarse, fine.shape[::-1], dst=fine, interpolation=cv2.INTER_LINEAR)
             cv2.resize(half, fine_c.shape[::-1], dst=fine_c, interpolation=cv2.INTER_LINEAR)
             luma.append(fine[pad:-pad, pad:-pad])
