@@ -115,7 +115,9 @@ class Control:
         self.metrics.session_slots.set(self.settings.sessions.max_sessions)
 
     async def stop(self) -> None:
-        """End all processes, within some 2 s, and remove the sockets."""
+        """End all processes, within some 2 s, and remove the sockets. Twice is once."""
+        if self._stopping:
+            return
         self._stopping = True
         self._ticker.cancel()
         await asyncio.gather(self._ticker, return_exceptions=True)

@@ -12,7 +12,11 @@ from avatar_server.clock import Clock
 from avatar_server.gateway.children import Child
 from avatar_server.gateway.restarts import RestartPolicy
 
+# Signs of life that arrived while this process was itself held up are still to be read after the
+# deadline has passed.
 SETTLE_S = 0.1
+# The deadline moves while it is waited for: becoming ready brings it closer.
+LOOK_EVERY_S = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +138,7 @@ class Keeper:
                     cause = self._overdue()
                     await child.kill()
                     return cause
-                # Past the deadline, signs of life that arrived while this process was itself held
-                # up are still to be read.
-                await asyncio.wait([ended], timeout=left_s if left_s > 0 else SETTLE_S)
+                await asyncio.wait([ended], timeout=min(max(left_s, SETTLE_S), LOOK_EVERY_S))
             await child.reap()
             return _ending(ended.result())
         finally:

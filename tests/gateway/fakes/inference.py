@@ -3,20 +3,21 @@
 import os
 import signal
 import sys
+import threading
 import time
 
+import msgspec
 import zmq
 
-from avatar_server.processes import read_bootstrap, when_parent_ends
 from avatar_server.protocol.messages import AskInferenceStatus, InferenceStatus, decode, encode
 
 
 def main() -> None:
-    bootstrap = read_bootstrap()
+    bootstrap = msgspec.json.decode(sys.stdin.buffer.readline())
     if "stubborn" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
-        when_parent_ends(lambda: os._exit(0))
+        threading.Thread(target=end_with_parent, daemon=True).start()
     ready = "loading" not in sys.argv
     status = InferenceStatus(
         ready=ready,
@@ -27,13 +28,18 @@ def main() -> None:
         jobs_done={"stt": 3},
     )
     socket = zmq.Context().socket(zmq.ROUTER)
-    socket.bind(bootstrap.inference)
+    socket.bind(bootstrap["inference"])
     while True:
         sender, data = socket.recv_multipart()
         assert isinstance(decode(data), AskInferenceStatus)
         socket.send_multipart([sender, encode(status)])
         if "hang" in sys.argv:
             time.sleep(3_600)
+
+
+def end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":
