@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
@@ -14,7 +15,6 @@ from avatar_server.observe.metrics import Metrics
 
 MAX_BODY_BYTES = 64 * 1024
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 CONTENT_POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -33,7 +33,10 @@ SECURITY_HEADERS: Mapping[str, str] = {
 def is_loopback(host: str) -> bool:
     """Whether a host name or address reaches only this machine."""
     name = host.strip("[]").lower()
-    return name in LOOPBACK_NAMES or name.startswith("127.") or name.endswith(".localhost")
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def foreign_origin(

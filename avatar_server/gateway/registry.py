@@ -156,12 +156,12 @@ class Registry:
         entry = self._sessions.get(session)
         if entry is None:
             return False
+        self._note_company(entry)
         known = viewer in entry.joining or viewer in entry.viewers
         if viewer in entry.viewers and entry.status and entry.status.viewers:
             entry.status.viewers -= 1
         entry.joining.discard(viewer)
         entry.viewers.pop(viewer, None)
-        self._note_emptiness(entry)
         return known
 
     def require_viewer(self, session: str, viewer: str) -> None:
@@ -179,6 +179,7 @@ class Registry:
         entry = self._sessions.get(status.session)
         if entry is None:
             return
+        self._note_company(entry)
         entry.status = status
         settled = self._clock.now() - JOIN_SETTLES_S
         present = set(status.viewer_ids)
@@ -186,7 +187,6 @@ class Registry:
             for viewer, since in list(entry.viewers.items()):
                 if viewer not in present and since <= settled:
                     del entry.viewers[viewer]
-        self._note_emptiness(entry)
 
     def idle(self) -> list[str]:
         """Running sessions that have had no viewer for the idle timeout."""
@@ -209,6 +209,7 @@ class Registry:
     def viewer_total(self) -> int:
         return sum(entry.viewer_count for entry in self._sessions.values())
 
-    def _note_emptiness(self, entry: Session) -> None:
+    def _note_company(self, entry: Session) -> None:
+        """Before viewers may go: until now the session was not empty."""
         if entry.viewer_count:
             entry.empty_since = self._clock.now()

@@ -1,0 +1,177 @@
+"""Sessions and viewers as bookkeeping, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from avatar_server.clock import ManualClock
+from avatar_server.config import SessionSettings
+from avatar_server.gateway.registry import (
+    JOIN_SETTLES_S,
+    Full,
+    NotRunning,
+    Registry,
+    SessionState,
+    UnknownSession,
+    UnknownViewer,
+)
+from avatar_server.protocol.messages import AvatarStatus
+
+
+def registry(clock: ManualClock, **limits: float) -> Registry:
+    return Registry(SessionSettings(**limits), clock)  # type: ignore[arg-type]
+
+
+def status(session: str, *viewers: str, count: int | None = None) -> AvatarStatus:
+    number = len(viewers) if count is None else count
+    return AvatarStatus(session=session, state="idle", viewers=number, viewer_ids=list(viewers))
+
+
+def test_a_place_is_taken_from_the_start_and_free_at_the_end() -> None:
+    places = registry(ManualClock(), max_sessions=1)
+    places.add("a", "ana")
+    with pytest.raises(Full, match="All 1 sessions"):
+        places.add("b", "ana")
+    places.remove("a")
+    places.remove("a")
+    assert places.free == 1
+    places.add("b", "ana")
+
+
+def test_nobody_joins_before_the_avatar_is_ready_or_while_it_is_replaced() -> None:
+    places = registry(ManualClock())
+    places.add("a", "ana")
+    with pytest.raises(NotRunning):
+        places.begin_join("a", "v")
+    places.ready("a")
+    places.begin_join("a", "v")
+    places.lost("a")
+    assert places.get("a").state is SessionState.RESTARTING
+    with pytest.raises(NotRunning):
+        places.begin_join("a", "w")
+
+
+def test_a_join_that_the_restart_overtook_takes_no_place() -> None:
+    places = registry(ManualClock())
+    places.add("a", "ana")
+    places.ready("a")
+    places.begin_join("a", "v")
+    places.lost("a")
+    places.ready("a")
+    assert not places.joined("a", "v")
+    assert places.get("a").viewer_count == 0
+
+
+def test_unknown_sessions_and_viewers_are_told_apart() -> None:
+    places = registry(ManualClock())
+    with pytest.raises(UnknownSession):
+        places.require_viewer("a", "v")
+    places.add("a", "ana")
+    with pytest.raises(UnknownViewer):
+        places.require_viewer("a", "v")
+    assert not places.leave("a", "v")
+    assert not places.leave("b", "v")
+
+
+def test_a_viewer_missing_from_a_status_loses_its_place_once_its_join_has_settled() -> None:
+    clock = ManualClock()
+    places = registry(clock)
+    places.add("a", "ana")
+    places.ready("a")
+    for viewer in ("v", "w"):
+        places.begin_join("a", viewer)
+        places.joined("a", viewer)
+    places.status(status("a", "w"))
+    places.require_viewer("a", "v")
+    clock.advance(JOIN_SETTLES_S)
+    places.status(status("a", "w"))
+    with pytest.raises(UnknownViewer):
+        places.require_viewer("a", "v")
+    places.require_viewer("a", "w")
+
+
+def test_a_status_whose_names_do_not_match_its_count_removes_nobody() -> None:
+    clock = ManualClock()
+    places = registry(clock)
+    places.add("a", "ana")
+    places.ready("a")
+    places.begin_join("a", "v")
+    places.joined("a", "v")
+    clock.advance(60)
+    places.status(status("a", count=1))
+    places.require_viewer("a", "v")
+
+
+def test_a_session_is_idle_only_after_the_whole_timeout_without_viewers() -> None:
+    clock = ManualClock()
+    places = registry(clock, idle_timeout_s=30)
+    places.add("a", "ana")
+    clock.advance(100)
+    assert places.idle() == [], "one that is starting is not idle"
+    places.ready("a")
+    clock.advance(29)
+    assert places.idle() == []
+    places.begin_join("a", "v")
+    places.joined("a", "v")
+    clock.advance(100)
+    assert places.idle() == []
+    places.leave("a", "v")
+    clock.advance(29)
+    assert places.idle() == []
+    clock.advance(1)
+    assert places.idle() == ["a"]
+
+
+def test_viewers_of_a_replaced_avatar_get_the_whole_timeout_to_come_back() -> None:
+    clock = ManualClock()
+    places = registry(clock, idle_timeout_s=30)
+    places.add("a", "ana")
+    places.ready("a")
+    clock.advance(20)
+    places.lost("a")
+    clock.advance(20)
+    assert places.idle() == []
+    places.ready("a")
+    clock.advance(29)
+    assert places.idle() == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["begin", "joined", "leave", "status", "lost", "ready", "wait"]),
+            st.sampled_from("uvwxyz"),
+        ),
+        max_size=60,
+    )
+)
+def test_never_more_viewers_than_allowed_whatever_happens(steps: list[tuple[str, str]]) -> None:
+    clock = ManualClock()
+    places = registry(clock, max_viewers=3)
+    places.add("a", "ana")
+    present: set[str] = set()
+    for step, viewer in steps:
+        entry = places.get("a")
+        if step == "begin" and viewer not in entry.joining and viewer not in entry.viewers:
+            try:
+                places.begin_join("a", viewer)
+            except (Full, NotRunning):
+                continue
+        elif step == "joined" and places.joined("a", viewer):
+            present.add(viewer)
+        elif step == "leave":
+            places.leave("a", viewer)
+            present.discard(viewer)
+        elif step == "status":
+            places.status(status("a", *present))
+        elif step == "lost":
+            places.lost("a")
+            present.clear()
+        elif step == "ready":
+            places.ready("a")
+        elif step == "wait":
+            clock.advance(2)
+        assert len(entry.viewers) + len(entry.joining) <= 3
+        assert present <= set(entry.viewers)

@@ -1,0 +1,218 @@
+"""A real `avatar-server serve`, with fake children, as a person starts and ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .conftest import FAKES, OFFER, SDP
+
+END_S = 3.0
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen[bytes]
+    output: Path
+    url: str
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def children(self) -> list[int]:
+        """All descendants."""
+        found: list[int] = []
+        queue = [self.process.pid]
+        while queue:
+            parent = queue.pop()
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
+                pids = [int(pid) for pid in task.read_text().split()]
+                found += pids
+                queue += pids
+        return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of `pids` that run; zombies do not."""
+    running = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            continue
+        if state not in "ZX":
+            running.append(pid)
+    return running
+
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartServer]:
+    servers: list[Server] = []
+
+    def starting(*arguments: str, inference: str = "", wait_for: str = "Ctrl-C ends") -> Server:
+        output = tmp_path / f"output{len(servers)}"
+        environment = {
+            **os.environ,
+            "FAKE_AVATARS": str(tmp_path),
+            "FAKE_INFERENCE": inference,
+            "AVATAR_SERVER_CACHE": str(tmp_path / "cache"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(FAKES / "serve.py"), "serve", "--port", "0", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+        server = Server(process, output, "")
+        servers.append(server)
+        deadline = time.monotonic() + 40
+        while wait_for not in server.text():
+            assert process.poll() is None, server.text()
+            assert time.monotonic() < deadline, server.text()
+            time.sleep(0.05)
+        found = re.search(r"http://localhost:(\d+)/", server.text())
+        assert found is not None
+        server.url = f"http://127.0.0.1:{found[1]}"
+        return server
+
+    yield starting
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+
+
+def post_session(server: Server, avatar: str = "good") -> str:
+    response = httpx.post(f"{server.url}/v1/sessions", json={"avatar": avatar}, timeout=30)
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
+
+
+def test_the_terminal_says_what_runs_and_ctrl_c_ends_all_of_it(start: StartServer) -> None:
+    server = start("--sessions", "3")
+    said = server.text()
+    assert f"Open {server.url.replace('127.0.0.1', 'localhost')}/" in said
+    assert re.search(r"Whisper tiny.*MIT", said)
+    assert "Room for 3 sessions at once" in said
+    assert "not measured" in said
+    session = post_session(server)
+    answer = httpx.post(
+        f"{server.url}/v1/sessions/{session}/viewers", content=OFFER, headers=SDP, timeout=30
+    )
+    assert answer.status_code == 201
+    children = server.children()
+    assert len(children) >= 2
+    server.process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    assert server.process.wait(30) == 0
+    took_s = time.monotonic() - started
+    assert took_s < END_S
+    assert alive(children) == []
+    assert "Traceback" not in server.text()
+    assert server.text().rstrip().endswith("Stopped.")
+
+
+def test_a_terminate_signal_ends_also_what_will_not_go(start: StartServer) -> None:
+    server = start(inference="stubborn")
+    post_session(server, "stubborn")
+    children = server.children()
+    # A page waiting for an avatar must not hold the end up either.
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING_CLIENT, server.url], stdout=subprocess.DEVNULL
+    ) as client:
+        time.sleep(1.0)
+        children = sorted({*children, *server.children()})
+        server.process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        assert server.process.wait(30) == 0
+        took_s = time.monotonic() - started
+        client.wait(30)
+    assert took_s < END_S
+    assert alive(children) == []
+    assert "Traceback" not in server.text()
+
+
+WAITING_CLIENT = """
+import sys, httpx
+try:
+    httpx.post(sys.argv[1] + "/v1/sessions", json={"avatar": "never"}, timeout=20)
+except httpx.HTTPError:
+    pass
+"""
+
+
+def test_ctrl_c_while_the_models_load_ends_it_too(start: StartServer) -> None:
+    server = start(inference="loading", wait_for="loading the models")
+    server.process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    assert server.process.wait(30) == 0
+    assert time.monotonic() - started < END_S
+    assert "Traceback" not in server.text()
+
+
+def test_children_end_when_the_server_is_killed_without_a_chance(start: StartServer) -> None:
+    server = start()
+    post_session(server)
+    children = server.children()
+    server.process.kill()
+    server.process.wait()
+    deadline = time.monotonic() + 20
+    while alive(children):
+        assert time.monotonic() < deadline, "orphans are left"
+        time.sleep(0.05)
+
+
+def test_a_port_in_use_is_a_sentence_and_exit_code_2(start: StartServer, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code, output = run_cli(tmp_path, "serve", "--port", str(port))
+    assert code == 2
+    assert f"Port {port} is in use" in output
+    assert "--port" in output
+    assert "Traceback" not in output
+
+
+def test_an_address_of_another_machine_is_refused_in_words(tmp_path: Path) -> None:
+    code, output = run_cli(tmp_path, "serve", "--host", "203.0.113.77")
+    assert code == 2
+    assert "not an address of this machine" in output
+    assert "Traceback" not in output
+
+
+def run_cli(folder: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, str(FAKES / "serve.py"), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FAKE_AVATARS": str(folder), "COLUMNS": "200", "TERM": "dumb"},
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_server_that_others_can_reach_says_what_that_means(start: StartServer) -> None:
+    server = start("--host", "0.0.0.0")
+    said = server.text()
+    assert "no authentication" in said
+    assert "https" in said
