@@ -5,6 +5,7 @@ import { median } from "./figures.js";
 
 const STAGE_NAMES = {
   endpoint: "End of turn",
+  end_of_turn: "Turn check",
   stt: "Recognition",
   route: "Routing",
   facts: "Facts",
