@@ -33,7 +33,7 @@ _PROTECTED = re.compile(
     r"```.*?(?:```|\Z)"
     r"|`[^`\n]*(?:`|\Z)"
     r"|\[[^\]\n]*\]\([^)\s]*\)?"
-    r"|\[[^\]\n]*\Z",
+    r"|\[[^\]\n]*\]?\Z",
     re.DOTALL,
 )
 _AVOID_AFTER = _set(

@@ -8,12 +8,13 @@ import unicodedata
 
 _FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _INLINE_CODE = re.compile(r"`+([^`\n]+)`+")
-_IMAGE_OR_LINK = re.compile(r"!?\[([^\]\n]*)\](?:\([^)\n]*\)|\[[^\]\n]*\])")
+_IMAGE_OR_LINK = re.compile(r"!?\[([^\]\n]{0,300})\](?:\([^)\n]{0,500}\)|\[[^\]\n]{0,100}\])")
 _FOOTNOTE = re.compile(r"\[\^?[\w-]{1,3}\]")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s+[^<>\n]*)?/?>")
 _RULE = re.compile(
-    r"^[ \t]*(?:[-*_][ \t]*){3,}$|^[ \t]*\|?[ \t:|-]*-{3,}[ \t:|-]*$|^=+$", re.MULTILINE
+    r"^[ \t]{0,8}(?:[-*_][ \t]{0,8}){3,}$|^[ \t]{0,8}(?=[|:-])[ \t:|-]*---[ \t:|-]*$|^=+$",
+    re.MULTILINE,
 )
 _LINE_START = re.compile(
     r"^[ \t]*(?:(?:>[ \t]?)+|#{1,6}[ \t]+|[-*+•‣◦][ \t]+)+(?:\[[ xX]\][ \t]+)?"
@@ -23,9 +24,9 @@ _EMPHASIS = re.compile(r"\*+|~~+|(?<!\w)_+|_+(?!\w)")
 _ADDRESS = re.compile(
     r"\b(?:https?|ftp)://[^\s<>\"'）」、。]+|\bwww\.[^\s<>\"'）」、。]+", re.IGNORECASE
 )
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}\b")
 _BARE_HOST = re.compile(
-    r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|edu|gov|io|dev|app|ai|co|uk|de|fr|jp|eu)\b(?:/[^\s]*)?",
+    r"(?<![\w.-])(?:[a-z0-9-]{1,63}\.){1,6}(?:com|org|net|edu|gov|io|dev|app|ai|co|uk|de|fr|jp|eu)\b(?:/[^\s]*)?",
     re.IGNORECASE,
 )
 _LONGEST_CODE = 60

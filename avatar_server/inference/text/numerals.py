@@ -97,6 +97,7 @@ _FRACTIONS = {
     "⅕": "one fifth",
     "⅛": "one eighth",
 }
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _LONGEST_NUMBER = 15
 """Digits up to which a number is read as one; longer ones digit by digit."""
 
@@ -113,7 +114,7 @@ def number_words(written: str) -> str:
 
 def digit_words(digits: str) -> str:
     """Every digit by itself."""
-    return " ".join(_cardinal(int(digit)) for digit in digits)
+    return " ".join(_DIGITS[int(digit)] for digit in digits)
 
 
 def year_words(year: int) -> str:

@@ -14,9 +14,8 @@ _REPEATED_STOP = re.compile(r"\.{4,}|(?<![.])\.\.(?!\.)")
 _ONLY_MARKS = re.compile(r"^[\s,.;:?!]+(?=\w)")
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:.]*\s*\)")
 _LETTERS_LEFT = re.compile(r"[^\W_]")
-_JAPANESE_BLANK = re.compile(
-    r"(?<=[\u3000-\u9fff\uff00-\uffef])\s+(?=[\u3000-\u9fff\uff00-\uffef])"
-)
+_CJK = "[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]"
+_JAPANESE_BLANK = re.compile(rf"(?<={_CJK})\s+|\s+(?={_CJK})")
 
 
 def speakable(text: str, language: str) -> str:
