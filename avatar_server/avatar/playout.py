@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,15 @@ class Mouth(Protocol):
 
     def cut_speech(self, at: float) -> None:
         """Nothing is heard from `at` on."""
+        ...
+
+
+@runtime_checkable
+class Expressive(Protocol):
+    """A mouth that belongs to a face."""
+
+    def set_emotion(self, name: str, t: float) -> None:
+        """Look `name` (neutral, happy, …) from `t` (s of the playout clock) on, for a while."""
         ...
 
 

@@ -40,6 +40,7 @@ class Listener(Protocol):
     def on_transcript(self, check: CheckRun, text: str) -> None: ...
     def on_end_of_turn(self, check: CheckRun, probability: float) -> None: ...
     def on_check_failed(self, check: CheckRun) -> None: ...
+    def on_reply_complete(self, reply: ReplyRun) -> None: ...
     def on_reply_failed(self, reply: ReplyRun, lost: bool, message: str) -> None: ...
 
 
@@ -49,13 +50,12 @@ class Requests:
     def __init__(
         self,
         session: str,
-        language: str,
         inference: Inference,
         playout: Playout,
         clock: Clock,
         listener: Listener,
     ) -> None:
-        self._session, self._language = session, language
+        self._session = session
         self._inference, self._playout, self._clock = inference, playout, clock
         self._listener = listener
         # A successor of this process must not take a job's late answer for its own.
@@ -201,6 +201,7 @@ class Requests:
     def _end(self, reply: ReplyRun, end: ReplyEnd) -> None:
         reply.end = end
         self._playout.end(reply.job)
+        self._listener.on_reply_complete(reply)
 
     # --- time -----------------------------------------------------------------------------------
 

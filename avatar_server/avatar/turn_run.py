@@ -90,9 +90,12 @@ class TurnRun:
             add("end_of_turn", check.sent, check.judged)
         if reply.first_sound is not None:
             known = reply.end.stages_ms if reply.end else {}
-            synthesis = min(known.get("tts_first", 0.0) / 1000, reply.first_sound - reply.sent)
-            add("llm", reply.sent, reply.first_sound - synthesis)
-            add("tts", reply.first_sound - synthesis, reply.first_sound)
+            found = reply.sent + (known.get("queued", 0.0) + known.get("retrieve", 0.0)) / 1000
+            if found > reply.sent:
+                add("facts", reply.sent, found)
+            spoken = reply.first_sound - known.get("tts_first_piece", 0.0) / 1000
+            add("llm", found, max(found, spoken))
+            add("tts", max(found, spoken), reply.first_sound)
             if self.audible is not None:
                 add("playout", max(self.committed, reply.first_sound), self.audible)
         return spans

@@ -124,6 +124,14 @@ class TurnTaking:
         """The turn whose reply is being thought of or spoken."""
         return self._reply.turn if self._reply else None
 
+    @property
+    def unfinished(self) -> tuple[str, int, int] | None:
+        """Who is speaking just now, and the samples of their utterance so far; none in a pause."""
+        utterance = self._utterance
+        if utterance is None or utterance.check is not None:
+            return None
+        return utterance.viewer, utterance.start, utterance.position
+
     # --- sound ------------------------------------------------------------------------------
 
     def on_frame(self, viewer: str, end: int, at: float, probability: float) -> list[Action]:

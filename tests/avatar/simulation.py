@@ -154,8 +154,10 @@ class FakeInference:
             for piece in clause_pieces(job, number, text, self.pieces):
                 self.later.after(at, lambda piece=piece: self._emit(job, piece))
                 at += self.clause_s / self.pieces
-        stages = {"llm_first_token": 120.0, "tts_first": 150.0}
-        self._finish(at, job, ReplyEnd(job=job, text=" ".join(clauses), stages_ms=stages))
+        stages = {"queued": 5.0, "retrieve": 15.0, "tts_first_piece": 150.0}
+        self._finish(
+            at, job, ReplyEnd(job=job, text=" ".join(clauses), stages_ms=stages, emotion="happy")
+        )
 
 
 def clause_pieces(job: str, number: int, text: str, pieces: int = 1) -> list[ReplyAudio]:
@@ -201,6 +203,9 @@ class RecordingMouth:
 
     def shift_speech(self, after: float, by: float) -> None:
         self.calls.append(("shift", after, by))
+
+    def set_emotion(self, name: str, t: float) -> None:
+        self.calls.append(("emotion", name, t))
 
     def cut_speech(self, at: float) -> None:
         self.calls.append(("cut", at))

@@ -51,6 +51,7 @@ def test_a_spoken_question_is_heard_answered_and_traced(session: Simulation) -> 
         "endpoint",
         "stt",
         "end_of_turn",
+        "facts",
         "llm",
         "tts",
         "playout",
@@ -352,6 +353,31 @@ def test_a_one_word_answer_ends_soon_though_the_check_misses_it(session: Simulat
     assert took < 0.8
 
 
+def test_the_face_shows_the_replys_emotion(session: Simulation) -> None:
+    ask(session)
+    session.run_until(lambda: session.talk.state == "idle")
+    assert [call[1] for call in session.mouth.calls if call[0] == "emotion"] == ["happy"]
+
+
+def test_partial_transcripts_are_shown_while_the_viewer_speaks() -> None:
+    session = Simulation(partial_interval_ms=500)
+    session.join("ann")
+    session.run(0.5)
+    session.inference.transcripts = ["tell", "tell me", "tell me all", "tell me all about it"]
+    session.run(1.9, "ann")
+    session.run_until(lambda: session.talk.state == "idle")
+    partial = [job for job in session.inference.of_kind(Transcribe) if job.purpose == "partial"]
+    assert len(partial) == 3
+    shown = [(e.text, e.final) for e in session.of_type(events.Heard)]
+    assert shown == [
+        ("tell", False),
+        ("tell me", False),
+        ("tell me all", False),
+        ("tell me all about it", False),
+        ("tell me all about it", True),
+    ]
+
+
 def test_the_attitude_follows_the_talk(session: Simulation) -> None:
     assert session.talk.attitude is Attitude.IDLE
     session.run(0.5, "ann")
@@ -393,11 +419,11 @@ STEPS = st.lists(
         st.tuples(st.just("slow"), st.floats(0.05, 4.0)),
         st.tuples(st.just("unsure"), st.floats(0, 1)),
     ),
-    max_size=25,
+    max_size=16,
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(STEPS)
 def test_whatever_happens_every_job_ends_and_the_session_answers_again(
     steps: list[tuple[str, Any]],
