@@ -1,0 +1,218 @@
+"""`avatar-server bench media`: what a session's pictures and sound cost in CPU time.
+
+Two child processes: one is measured, the other holds the viewers. In the same run the product's
+path is compared with the usual one on aiortc (an RGB array a frame, encoded for each viewer).
+Times are CPU times, which a busy machine inflates less than wall time, but still does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_REPLY_TIMEOUT_S = 120.0
+"""The longest command loads an avatar (some seconds) and measures each step."""
+_SETTLE_S = 1.5
+"""After a join, before measuring: keyframes and handshakes are over by then."""
+_FPS = 30
+
+
+class BenchError(RuntimeError):
+    """A child process of the benchmark failed."""
+
+
+class _Child:
+    """A child process that answers one JSON line with one."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
+        self._process = process
+        self._name = name
+
+    async def ask(self, **command: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        async with asyncio.timeout(_REPLY_TIMEOUT_S):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"{self._name} ended during {command['do']!r}; its error is above")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+
+@asynccontextmanager
+async def _child(name: str) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"avatar_server.bench.{name}",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=1 << 22,
+    )
+    try:
+        yield _Child(process, name)
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(5):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) -> dict[str, Any]:
+    """Measure and return the figures (CPU ms; `{"p50", "p95"}` where a step is repeated).
+
+    `viewers`: how many viewers to measure with; one number is measured besides 1, 4 and 16.
+    `seconds` is the length of each measurement.
+
+    - `render_ms`, `convert_ms`, `encode_ms`: each step of one frame; `static_ms`: encoding a
+      picture that did not change; `stock_convert_ms`: RGB to I420 as the usual path does it.
+    - `session_cpu_ms_per_s`: the whole process with one viewer, drawing included;
+      `media_cpu_ms_per_s`: the part of it that draws and encodes.
+    - `viewer_cpu_ms_per_s` {"1", "4", "16"}: all the rest of the process, by viewer;
+      `further_viewer_cpu_ms_per_s` {"4", "16"}: what each viewer after the first adds to it.
+    - `stock_vp8_session_cpu_ms_per_s`, `stock_h264_session_cpu_ms_per_s`: the usual path with
+      one viewer, drawing not included. It costs as much again for each further viewer.
+    - `ratio_*`: the usual path's cost by ours, for the first viewer and for a further one.
+    - `loop_lag_p95_ms` with the most viewers; `packets_per_s` and `bytes_per_s` by viewer, as
+      they arrived; `late_frames_per_s`.
+
+    All costs are for 30 frames a second: they are scaled up where the machine was too busy for
+    that (`fps`, `stock_*_fps` say what was reached).
+
+    Raises `BenchError` where a child process fails.
+    """
+    counts = {1, 4, 16, viewers} if isinstance(viewers, int) else {1, *viewers}
+    return asyncio.run(_bench(seconds, sorted(counts)))
+
+
+async def _bench(seconds: float, counts: list[int]) -> dict[str, Any]:
+    async with _child("media_server") as server:
+        figures = await server.ask(do="pieces")
+    by_count = await _measure_path("ours", counts, seconds)
+    first, most = by_count[0], by_count[-1]
+    rest = {
+        count: at["cpu_ms_per_s"] - at["media_cpu_ms_per_s"]
+        for count, at in zip(counts, by_count, strict=True)
+    }
+    loop_cost = {str(count): cost / count for count, cost in rest.items()}
+    further = {
+        str(count): (cost - rest[1]) / (count - 1) for count, cost in rest.items() if count > 1
+    }
+    figures |= {
+        "session_cpu_ms_per_s": first["cpu_ms_per_s"],
+        "media_cpu_ms_per_s": first["media_cpu_ms_per_s"],
+        "viewer_cpu_ms_per_s": loop_cost,
+        "further_viewer_cpu_ms_per_s": further,
+        "loop_lag_p95_ms": most["loop_lag_p95_ms"],
+        "loop_lag_p50_ms": most["loop_lag_p50_ms"],
+        "fps": most["frames_per_s"],
+        "late_frames_per_s": most["late_frames_per_s"],
+        "packets_per_s": most["received_packets_per_s"] / counts[-1],
+        "bytes_per_s": most["received_octets_per_s"] / counts[-1],
+    }
+    for codec in ("VP8", "H264"):
+        (stock,) = await _measure_path(codec, [1], seconds)
+        cost = stock["cpu_ms_per_s"]
+        name = codec.lower()
+        figures[f"stock_{name}_session_cpu_ms_per_s"] = cost
+        figures[f"stock_{name}_fps"] = stock["frames_per_s"]
+        figures[f"stock_{name}_bytes_per_s"] = stock["received_octets_per_s"]
+        figures[f"ratio_{name}_first_viewer"] = cost / figures["session_cpu_ms_per_s"]
+        if further:
+            figures[f"ratio_{name}_further_viewer"] = cost / further[str(counts[-1])]
+    rounded: dict[str, Any] = _rounded(figures)
+    return rounded
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return round(value, 3) if isinstance(value, float) else value
+
+
+async def _measure_path(path: str, counts: list[int], seconds: float) -> list[dict[str, Any]]:
+    results = []
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(_child("media_server"))
+        viewers = await stack.enter_async_context(_child("media_viewers"))
+        await server.ask(do="start", path=path)
+        present = 0
+        for count in counts:
+            for number in range(present, count):
+                offer = await viewers.ask(do="offer")
+                answer = await server.ask(do="offer", viewer=f"v{number}", sdp=offer["sdp"])
+                await viewers.ask(do="accept", sdp=answer["sdp"])
+            present = count
+            await asyncio.sleep(_SETTLE_S)
+            before = await viewers.ask(do="count")
+            measured = await server.ask(do="measure", seconds=seconds)
+            after = await viewers.ask(do="count")
+            for key in ("packets", "octets"):
+                measured[f"received_{key}_per_s"] = (after[key] - before[key]) / seconds
+            # On a machine too busy for all frames the cost is that of the frames not left out.
+            scale = _FPS / min(measured["frames_per_s"], _FPS)
+            for key in ("cpu_ms_per_s", "media_cpu_ms_per_s"):
+                if key in measured:
+                    measured[key] *= scale
+            results.append(measured)
+        await viewers.ask(do="leave")
+    return results
+
+
+def print_table(figures: dict[str, Any]) -> None:
+    """The figures for a person."""
+    console = Console(highlight=False)
+    frame = Table("one frame (CPU ms)", "p50", "p95", title=f"Media path, {figures['source']}")
+    for key, name in (
+        ("render_ms", "draw into I420"),
+        ("convert_ms", "hand over to the encoder"),
+        ("encode_ms", "encode H.264 and packetise"),
+        ("static_ms", "encode, picture unchanged"),
+        ("stock_convert_ms", "usual path: RGB to I420"),
+    ):
+        frame.add_row(name, *(f"{figures[key][q]:.2f}" for q in ("p50", "p95")))
+    console.print(frame)
+    costs = Table("CPU ms per second", "this server", "usual, VP8", "usual, H.264")
+    vp8, h264 = (figures[f"stock_{c}_session_cpu_ms_per_s"] for c in ("vp8", "h264"))
+    ours = figures["session_cpu_ms_per_s"]
+    costs.add_row(
+        "session with one viewer",
+        f"{ours:.0f}",
+        f"{vp8:.0f} ({figures['ratio_vp8_first_viewer']:.1f}x)",
+        f"{h264:.0f} ({figures['ratio_h264_first_viewer']:.1f}x)",
+    )
+    for count, cost in figures["further_viewer_cpu_ms_per_s"].items():
+        costs.add_row(
+            f"each further viewer, of {count}",
+            f"{cost:.1f}",
+            f"{vp8:.0f} ({vp8 / cost:.0f}x)",
+            f"{h264:.0f} ({h264 / cost:.0f}x)",
+        )
+    console.print(costs)
+    console.print(
+        f"event loop lag p95 {figures['loop_lag_p95_ms']:.1f} ms; per viewer "
+        f"{figures['packets_per_s']:.0f} packets/s, {8e-3 * figures['bytes_per_s']:.0f} kbit/s; "
+        f"{figures['fps']:.1f} frames/s, {figures['late_frames_per_s']:.1f} late"
+    )
+
+
+def run(json_path: Path | None = None, seconds: float = 10) -> dict[str, Any]:
+    """Measure, print the table, and write the figures to `json_path` where one is given."""
+    figures = bench_media(seconds)
+    print_table(figures)
+    if json_path is not None:
+        json_path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return figures
