@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from renderers.contract import VISEMES, I420Frame, Pose, Rect, Renderer, Viseme
 from renderers.warp import i420_to_rgb
 
-Picture = NDArray[np.uint8]
+Picture = NDArray[Any]
 
 PREVIEW_SIZE = (640, 360)
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import resvg_py
-from numpy.typing import NDArray
 
 from renderers.puppet.rig import RigError
+from renderers.warp.arrays import Array
 
-Array = NDArray[np.float32]
 _SVG = "{http://www.w3.org/2000/svg}"
 _SHARED = (f"{_SVG}defs", f"{_SVG}style")
 
@@ -51,7 +50,8 @@ class Art:
             large = cv2.resize(small, size, interpolation=cv2.INTER_CUBIC)
             plate = large[..., :3] + plate * (1 - large[..., 3:])
         rest = self._draw([g for g in self._groups if g.get("id") not in apart], size, None)
-        return np.clip(rest[..., :3] + plate * (1 - rest[..., 3:]), 0, 255)
+        result: Array = np.clip(rest[..., :3] + plate * (1 - rest[..., 3:]), 0, 255)
+        return result
 
     def feature(
         self, name: str, box: tuple[float, float, float, float], size: tuple[int, int]
@@ -99,7 +99,7 @@ class Art:
         return _premultiplied(decoded)
 
 
-def _premultiplied(bgra: NDArray[np.uint8]) -> Array:
+def _premultiplied(bgra: Array) -> Array:
     alpha = (
         bgra[..., 3:].astype(np.float32) / 255.0
         if bgra.shape[2] == 4

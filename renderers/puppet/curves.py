@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 
 def between(ys: Array, top: Array, bottom: Array) -> Array:
@@ -19,9 +18,11 @@ def between(ys: Array, top: Array, bottom: Array) -> Array:
     below = np.clip((bottom - ys) / half_bottom * 0.5 + 0.5, 0.0, 1.0)
     # Thin shapes cover no more of a pixel than they are high.
     thin = np.clip(bottom - top, 0.0, 1.0)
-    return (above * below * thin).astype(np.float32)
+    result: Array = (above * below * thin).astype(np.float32)
+    return result
 
 
 def _edge(curve: Array) -> Array:
     slope = np.gradient(curve, axis=1)
-    return np.clip(0.5 * np.sqrt(1.0 + slope * slope), 0.5, 2.5)
+    result: Array = np.clip(0.5 * np.sqrt(1.0 + slope * slope), 0.5, 2.5)
+    return result

@@ -6,14 +6,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.puppet.curves import between
 from renderers.puppet.paint import bell, mix, moved, planes_of, sprite, tone
 from renderers.puppet.rig import Eye, Eyes
 from renderers.warp import Patch, rgb_to_ycc
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 IRIS_SPRITE_PX = 40
 """Side of the iris sprite, a little more than it is shown at."""
@@ -41,7 +39,7 @@ class EyeState(NamedTuple):
 
 
 class EyePainter:
-    """Draws the patch of one eye. `plate` is the whole plate (RGB), `iris` a premultiplied sprite."""
+    """Draws one eye over `plate`, the whole RGB picture. `iris` is a premultiplied sprite."""
 
     def __init__(self, eye: Eye, eyes: Eyes, plate: Array, iris: Array) -> None:
         self._eye, self._eyes = eye, eyes
@@ -52,7 +50,10 @@ class EyePainter:
         self._size = (box.width, box.height)
         self._xs = (np.arange(box.width, dtype=np.float32) + 0.5)[None, :]
         self._ys = (np.arange(box.height, dtype=np.float32) + 0.5)[:, None]
-        inner, outer = np.subtract(eye.inner, (box.x, box.y)), np.subtract(eye.outer, (box.x, box.y))
+        inner, outer = (
+            np.subtract(eye.inner, (box.x, box.y)),
+            np.subtract(eye.outer, (box.x, box.y)),
+        )
         self._half = float(abs(outer[0] - inner[0]) / 2)
         self._middle = (float(inner[0] + outer[0]) / 2, float(inner[1] + outer[1]) / 2)
         direction = 1.0 if outer[0] > inner[0] else -1.0
@@ -83,7 +84,7 @@ class EyePainter:
         dy = (self._ys - self._middle[1]) / (self._half * 0.9)
         falloff = 1 - 0.42 * np.clip(dx * dx + dy * dy, 0, 1.3)
         corner = np.clip(np.abs(self._u) - 0.45, 0, 0.6)
-        white = (tone(self._eyes.white) * falloff).astype(np.float32)
+        white: Array = (tone(self._eyes.white) * falloff).astype(np.float32)
         mix(white, tone((214.0, 150.0, 140.0)), corner * 0.55)
         return white
 
@@ -113,7 +114,11 @@ class EyePainter:
         mix(view, self._lid_light, bulge * cover)
         away = yr - crease_y
         line = np.where(away < 0, bell(away / 2.6), bell(away / 1.5))
-        mix(view, self._crease_dark, line * (self._crease_arc**0.8 * self._fade * (0.5 - 0.2 * blink)))
+        mix(
+            view,
+            self._crease_dark,
+            line * (self._crease_arc**0.8 * self._fade * (0.5 - 0.2 * blink)),
+        )
 
         if float((floor_y - lid_y).max()) > 0.4:
             opening = between(yr, lid_y, floor_y)
@@ -163,11 +168,10 @@ class EyePainter:
         x = rest[0] + (centre[0] - rest[0]) * 0.25 + offset[0]
         y = rest[1] + (centre[1] - rest[1]) * 0.25 + offset[1]
         dx, dy = self._xs - np.float32(x), self._ys[rows] - np.float32(y)
-        return np.clip(np.float32(radius + 0.5) - np.sqrt(dx * dx + dy * dy), 0, 1)
+        result: Array = np.clip(np.float32(radius + 0.5) - np.sqrt(dx * dx + dy * dy), 0, 1)
+        return result
 
-    def _lashes(
-        self, view: Array, ys: Array, lid_y: Array, floor_y: Array, blink: float
-    ) -> None:
+    def _lashes(self, view: Array, ys: Array, lid_y: Array, floor_y: Array, blink: float) -> None:
         thick = 0.7 + 1.9 * self._lash_arc
         line = between(ys, lid_y - thick * (1 - 0.45 * blink), lid_y + 0.8 + 1.0 * blink)
         line = line * np.minimum(self._lash_arc * 3, 1) * 0.86

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.contract import Pose
-from renderers.puppet.rig import Rig
+from renderers.puppet.rig import Mouth, Rig
 from renderers.warp import FieldGrid, smooth_step
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 
 def face_fields(rig: Rig, grid: FieldGrid) -> tuple[Array, Array]:
     """(local, head) banks for `WarpStage`, in the order that `face_weights` uses."""
     return _local_fields(rig, grid), _head_fields(rig, grid)
+
+
+def jaw_profile(mouth: Mouth, y: Array) -> Array:
+    """How much of the jaw's drop reaches the height `y` in the picture, 0..1."""
+    return smooth_step(mouth.centre[1] - 4.0, mouth.centre[1] + 58.0, y)
 
 
 def _bump(grid: FieldGrid, centre: tuple[float, float], radius: tuple[float, float]) -> Array:
@@ -28,9 +31,7 @@ def _local_fields(rig: Rig, grid: FieldGrid) -> Array:
     mouth, brows, head = rig.mouth, rig.brows, rig.head
     cx, cy = mouth.centre
     across = smooth_step(head.radius[0] * 1.12, mouth.half_width * 0.9, np.abs(grid.x - cx))
-    falling = smooth_step(cy - 4, cy + 58, grid.y) * smooth_step(
-        head.chin + 90, head.chin + 6, grid.y
-    )
+    falling = jaw_profile(mouth, grid.y) * smooth_step(head.chin + 90, head.chin + 6, grid.y)
     jaw = grid.field(0.0, mouth.jaw_px * across * falling)
     # The lid below the brow stays: only the skin between them stretches.
     above_lid = smooth_step(brows.left[1] + 26, brows.left[1] + 2, grid.y)
@@ -56,7 +57,9 @@ def _local_fields(rig: Rig, grid: FieldGrid) -> Array:
         spread += side * bump
     smile = grid.field(3.0 * spread, -7.0 * cheeks)
     frown = grid.field(
-        0.0, 3.0 * _bump(grid, (cx, cy + 40), (80.0, 60.0)) - 2.0 * _bump(grid, (cx, cy + 76), (60.0, 30.0))
+        0.0,
+        3.0 * _bump(grid, (cx, cy + 40), (80.0, 60.0))
+        - 2.0 * _bump(grid, (cx, cy + 76), (60.0, 30.0)),
     )
     return np.stack([jaw, *raises, inner_brow, smile, frown])
 
@@ -71,9 +74,14 @@ def _head_fields(rig: Rig, grid: FieldGrid) -> Array:
     away = np.hypot(x / head.radius[0], y / head.radius[1])
     # A bulge with bounded slope: a sphere's edge would fold the far cheek over.
     bulge = np.cos(np.clip(away, 0, 1.24) / 1.25 * np.pi / 2) ** 1.5
-    nose = smooth_step(1.0, 0.0, np.hypot(
-        (grid.x - head.nose[0]) / head.nose_radius[0], (grid.y - head.nose[1]) / head.nose_radius[1]
-    ))
+    nose = smooth_step(
+        1.0,
+        0.0,
+        np.hypot(
+            (grid.x - head.nose[0]) / head.nose_radius[0],
+            (grid.y - head.nose[1]) / head.nose_radius[1],
+        ),
+    )
     depth = (head.axis_depth + head.depth * bulge + head.nose_depth * nose) * follows
     px, py = grid.x - head.pivot[0], grid.y - head.pivot[1]
     zero = np.zeros(grid.shape, np.float32)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.puppet.curves import between
-from renderers.puppet.paint import bell, mix, moved, planes_of, sprite, tone
+from renderers.puppet.motion import jaw_profile
+from renderers.puppet.paint import Shifted, bell, mix, planes_of, tone
 from renderers.puppet.rig import Mouth
 from renderers.puppet.visemes import Key, MouthShape, shape_of
 from renderers.warp import Patch, rgb_to_ycc
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 _SURROUND_STEP = 4
 """Shading of the skin is smooth, so it is computed on every fourth pixel."""
@@ -46,7 +46,7 @@ class MouthPainter:
         box = mouth.box
         skin = plate[box.y : box.y + box.height, box.x : box.x + box.width]
         self._skin = rgb_to_ycc(np.ascontiguousarray(skin))
-        self._upper, self._lower = sprite(upper), sprite(lower)
+        self._upper, self._lower = Shifted(upper), Shifted(lower)
         self._size = (box.width, box.height)
         self._cx, self._cy = mouth.centre[0] - box.x, mouth.centre[1] - box.y
         self._xs = (np.arange(box.width, dtype=np.float32) + 0.5)[None, :]
@@ -56,6 +56,8 @@ class MouthPainter:
         self._skin_shade, self._tongue = tone(mouth.skin_shade), tone(mouth.tongue)
         self._dark, self._throat = tone((34.0, 10.0, 12.0)), tone((72.0, 22.0, 22.0))
         self._wet = tone((255.0, 236.0, 230.0))
+        self._profile_y = np.linspace(-40, box.height + 120, 400, dtype=np.float32)
+        self._profile = jaw_profile(mouth, self._profile_y + box.y)
         # Fine vertical creases of the lips, fixed to the lip and not to the picture.
         noise = np.random.default_rng(3).standard_normal((1, 256)).astype(np.float32)
         creases = cv2.GaussianBlur(noise, (0, 0), 1.6)[0]
@@ -65,34 +67,31 @@ class MouthPainter:
     def paint(self, key: Key) -> Patch:
         """The patch for a mouth."""
         shape = shape_of(key)
-        # The jaw's field stretches what lies below the line between the lips.
-        stretch = 1.0 + shape.jaw * self._mouth.jaw_px / 62.0
-        gap = shape.gap / stretch
         half = self._half_width(shape)
-        lines = self._lines(shape, gap, half, stretch)
+        lines = self._lines(shape, half)
         picture = self._skin.copy()
         self._surround(picture, shape, lines)
         columns = _span(np.abs(lines.u[0]) < 1.1)
         near = lines.cut(columns)
-        if gap > 0.3:
+        if shape.gap > 0.3:
             rows = self._rows(near.top.min() - 1, near.bottom.max() + 1)
             opening = between(self._ys[rows], near.top, near.bottom)
             view = picture[:, rows, columns]
-            mix(view, self._interior(rows, columns, shape, near, half, stretch), opening)
-        self._lips(picture, columns, shape, near, gap)
+            mix(view, self._interior(rows, columns, shape, near, half), opening)
+        self._lips(picture, columns, shape, near)
         return Patch(self._mouth.box.x, self._mouth.box.y, planes_of(picture))
 
     def _half_width(self, s: MouthShape) -> float:
         half = self._mouth.half_width * (1 + (0.17 if s.width > 0 else 0.47) * s.width)
         return half * (1 - 0.05 * min(s.gap / 36, 1.0) * (1 - max(s.width, 0.0)))
 
-    def _lines(self, s: MouthShape, gap: float, half: float, stretch: float) -> _Lines:
-        m = self._mouth
+    def _lines(self, s: MouthShape, half: float) -> _Lines:
+        m, gap = self._mouth, s.gap
         u = (self._xs - np.float32(self._cx)) / np.float32(half)
         inside = np.maximum(1 - u * u, 0)
         bend = np.maximum(1 - u * u, -0.3)
         rise = m.rest_smile + (0.9 if s.smile > 0 else 0.85) * s.smile
-        rise *= 1 - 0.75 * s.round
+        rise *= 1 - s.round
         middle = self._cy - 10.0 * rise * (1 - bend) + 2.2 * rise * bend
         # The line between closed lips dips at its middle and rises beside it.
         closed = max(0.0, 1 - gap / 7.0)
@@ -100,20 +99,27 @@ class MouthPainter:
         middle = middle + closed * (1.5 * bell(u / 0.18) - 0.9 * bell((side - 0.36) / 0.2))
         power = 0.92 - 0.42 * s.round
         arc = inside**power
-        hang = inside ** (power - 0.3 * min(s.gap / 36, 1.0) * (1 - s.round))
-        up = s.lift + (0.18 + 0.2 * s.round) * gap
+        hang = inside ** (power - 0.32 * min(s.gap / 34, 1.0) * (1 - s.round))
+        up = s.lift + (0.18 + 0.27 * s.round) * gap
         top = middle - up * arc
         bottom = middle + max(gap - up, -s.lift) * hang - s.tuck * arc
         bottom = np.maximum(bottom, top)
         full = (1 - 0.5 * s.press) * (1 + 0.34 * s.round) * (1 - 0.1 * max(s.width, 0.0))
         open_ = min(s.gap / 30, 1.0)
         thick_u = m.upper_thickness * full * (1 - 0.12 * open_ - 0.15 * s.tuck)
-        thick_l = m.lower_thickness * full * (1 - 0.2 * s.tuck) / stretch
+        thick_l = m.lower_thickness * full * (1 - 0.2 * s.tuck) * (1 - 0.1 * open_)
         bow = m.bow * (1 - 0.4 * s.round)
         cupid = bow * (0.7 * bell((side - 0.2) / 0.17) - 0.55 * bell(u / 0.1))
         outer_top = top - (thick_u * inside**0.8 + cupid * inside)
         outer_bottom = bottom + thick_l * inside**0.62 * (1 - 0.06 * bell(u / 0.2))
-        return _Lines(u, middle, top, bottom, outer_top, outer_bottom)
+        if s.jaw > 0.01:
+            bottom, outer_bottom = self._raised(bottom, s.jaw), self._raised(outer_bottom, s.jaw)
+        return _Lines(u, middle, top, np.maximum(bottom, top), outer_top, outer_bottom)
+
+    def _raised(self, y: Array, jaw: float) -> Array:
+        """Where to draw what the jaw's field will move down to `y`."""
+        down = self._profile_y + (self._mouth.jaw_px * jaw) * self._profile
+        return np.interp(y, down, self._profile_y).astype(np.float32)
 
     def _rows(self, first: float, last: float) -> slice:
         return slice(max(0, int(first)), min(self._size[1], int(last) + 2))
@@ -129,9 +135,10 @@ class MouthPainter:
             # The fold beside the mouth, from the wing of the nose to outside the corner.
             t = np.clip((ys - 4) / 80.0, 0, 1)
             line = 0.8 + 0.66 * t**0.8 + 0.1 * s.width
-            dark += bell((side - line) / 0.1) * (np.sin(np.pi * t) * 0.42 * s.smile)
+            dark += bell((side - line) / 0.1) * (np.sin(np.pi * t) * 0.58 * s.smile)
         alpha = cv2.resize(np.minimum(dark, 0.9), self._size, interpolation=cv2.INTER_LINEAR)
-        mix(picture, self._skin_shade, alpha)
+        rows = slice(0, min(self._size[1], int(outer_bottom.max()) + 18))
+        mix(picture[:, rows], self._skin_shade, alpha[rows])
 
     def _interior(
         self,
@@ -140,13 +147,13 @@ class MouthPainter:
         s: MouthShape,
         lines: _Lines,
         half: float,
-        stretch: float,
     ) -> Array:
         ys, cx, cy = self._ys[rows], self._cx, self._cy
         u, _, top, bottom, _, _ = lines
         v = np.clip((ys - top) / np.maximum(bottom - top, 1.0), 0, 1)
         picture = self._dark + (self._throat - self._dark) * (v * (1 - 0.5 * u * u))
-        jaw = s.jaw * self._mouth.jaw_px / stretch
+        resting = np.array([cy + 8.0], np.float32)
+        jaw = float((self._raised(resting + self._mouth.jaw_px * s.jaw, s.jaw) - resting)[0])
         lowest = float(bottom[0, bottom.shape[1] // 2])
 
         def hump(y: float, rx: float, ry: float, light: float, strength: float) -> None:
@@ -169,21 +176,20 @@ class MouthPainter:
         self._teeth(
             picture, rows, columns, self._upper, 0.0, s.upper * (1 - s.round * (1 - s.lower))
         )
-        hump(cy + 11.5, half * 0.4, 8.5, 1.12, s.tip)
+        hump(cy + 11.0, half * 0.46, 9.5, 1.15, s.tip)
         # Lips shade what lies behind them, cheeks what lies beside.
         shade = 0.5 * bell((ys - top) / 3.0) + 0.3 * bell((bottom - ys) / 2.0)
         shade = shade + 0.9 * np.clip(np.abs(u) - 0.5, 0, 1)
         picture *= np.clip(1 - shade, 0.06, 1)
-        return picture
+        result: Array = picture
+        return result
 
     def _teeth(
-        self, picture: Array, rows: slice, columns: slice, teeth: Array, drop: float, light: float
+        self, picture: Array, rows: slice, columns: slice, teeth: Shifted, drop: float, light: float
     ) -> None:
         if light < 0.03:
             return
-        matrix = np.array([[1.0, 0.0, -columns.start], [0.0, 1.0, drop - rows.start]])
-        size = (columns.stop - columns.start, rows.stop - rows.start)
-        layer = moved(teeth, matrix, size)
+        layer = teeth.cut(rows, columns, drop)
         shown = min(1.0, light * 1.6)
         picture *= 1 - layer[3] * np.float32(shown)
         picture += layer[:3] * np.float32((0.35 + 0.65 * min(light, 1.0)) * shown)
@@ -207,9 +213,8 @@ class MouthPainter:
         shine = bell((dx + 0.2) / 0.24) * bell((dy + 0.45) / 0.26)
         mix(picture, self._wet, shine * cover * 0.22)
 
-    def _lips(
-        self, picture: Array, columns: slice, s: MouthShape, lines: _Lines, gap: float
-    ) -> None:
+    def _lips(self, picture: Array, columns: slice, s: MouthShape, lines: _Lines) -> None:
+        gap = s.gap
         u, _, top, bottom, outer_top, outer_bottom = lines
         grain = np.interp(np.clip(u[0], -1, 1), self._crease_u, self._creases)
         grain = grain.astype(np.float32)[None, :]

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from renderers.puppet.rig import rgb
 from renderers.warp import Planes, rgb_to_ycc, ycc_to_i420
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 
 def tone(colour: str | tuple[float, float, float]) -> Array:
@@ -24,7 +23,7 @@ def tone(colour: str | tuple[float, float, float]) -> Array:
 
 
 def sprite(rgba: Array) -> Array:
-    """A premultiplied RGBA picture (height, width, 4) as (4, height, width): colour planes, alpha."""
+    """Colour planes and alpha, (4, height, width), of premultiplied RGBA (height, width, 4)."""
     return np.concatenate(
         [rgb_to_ycc(np.ascontiguousarray(rgba[..., :3])), rgba[None, ..., 3]]
     ).astype(np.float32)
@@ -36,15 +35,47 @@ def moved(picture: Array, matrix: NDArray[np.float64], size: tuple[int, int]) ->
     return np.stack(planes)
 
 
+class Shifted:
+    """A sprite that moves up and down by quarter pixels, cut from copies made once."""
+
+    _PHASES = 4
+
+    def __init__(self, rgba: Array, margin: int = 64) -> None:
+        planes = sprite(rgba)
+        _, height, width = planes.shape
+        self._margin = margin
+        padded = np.zeros((4, height + 2 * margin, width), np.float32)
+        padded[:, margin : margin + height] = planes
+        below = np.zeros_like(padded)
+        below[:, 1:] = padded[:, :-1]
+        self._copies = [
+            padded + (below - padded) * np.float32(phase / self._PHASES)
+            for phase in range(self._PHASES)
+        ]
+
+    def cut(self, rows: slice, columns: slice, down_px: float) -> Array:
+        """What shows in a window of the resting picture when the sprite is `down_px` lower."""
+        quarters = round(down_px * self._PHASES)
+        whole, phase = divmod(quarters, self._PHASES)
+        first = rows.start - whole + self._margin
+        return self._copies[phase][:, first : first + rows.stop - rows.start, columns]
+
+
 def bell(distance: Array) -> Array:
     """A smooth hump: 1 at 0, 0.4 at 1, 0 from 2 on; close to a Gaussian, at a third of its cost."""
-    t = np.maximum(1.0 - np.float32(0.25) * (distance * distance), 0.0)
-    return t * t * t
+    t = distance * distance
+    t *= np.float32(-0.25)
+    t += 1.0
+    np.maximum(t, 0.0, out=t)
+    result: Array = t * t * t
+    return result
 
 
 def mix(picture: Array, colour: Array, alpha: Array) -> None:
     """Blend `colour`, of shape (3, 1, 1) or the picture's, into `picture` in place."""
-    picture += (colour - picture) * alpha
+    step = colour - picture
+    step *= alpha
+    picture += step
 
 
 def planes_of(picture: Array) -> Planes:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.contract import I420Frame, Pose, Rect
 from renderers.puppet.art import Art
@@ -17,6 +16,7 @@ from renderers.puppet.mouth import MouthPainter
 from renderers.puppet.rig import Rig, RigError, load_rig
 from renderers.puppet.visemes import mouth_key, shape_of
 from renderers.warp import FieldGrid, WarpStage
+from renderers.warp.arrays import Array
 
 FEATURES = ("iris", "teeth_upper", "teeth_lower")
 
@@ -129,7 +129,8 @@ def _iris_box(rig: Rig) -> tuple[float, float, float, float]:
     return (x, y, width, height)
 
 
-def _sharpened(plate: NDArray[np.float32], amount: float) -> NDArray[np.float32]:
+def _sharpened(plate: Array, amount: float) -> Array:
     # Sampling between pixels softens the picture; a little unsharp mask gives that back.
     soft = cv2.GaussianBlur(plate, (0, 0), 1.0)
-    return np.clip(plate + (plate - soft) * amount, 0, 255)
+    result: Array = np.clip(plate + (plate - soft) * amount, 0, 255)
+    return result

@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.contract import Pose, Viseme
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 
 class MouthShape(NamedTuple):
@@ -54,7 +52,9 @@ _SHAPES: dict[Viseme, MouthShape] = {
     Viseme.PP: MouthShape(press=1.0, width=-0.06),
     Viseme.FF: MouthShape(gap=8.5, jaw=0.06, lift=5.0, tuck=1.0, upper=1.0, width=0.05),
     Viseme.TH: MouthShape(gap=16.0, jaw=0.2, lift=3.0, upper=0.9, tongue=0.5, tip=1.0, width=0.08),
-    Viseme.DD: MouthShape(gap=19.0, jaw=0.32, lift=3.0, upper=0.9, lower=0.3, tongue=1.0, width=0.1),
+    Viseme.DD: MouthShape(
+        gap=19.0, jaw=0.32, lift=3.0, upper=0.9, lower=0.3, tongue=1.0, width=0.1
+    ),
     Viseme.KK: MouthShape(gap=21.0, jaw=0.5, lift=1.0, upper=0.6, lower=0.1, back=1.0),
     Viseme.CH: MouthShape(
         gap=14.0, jaw=0.12, width=-0.5, round=0.6, lift=3.0, upper=1.0, lower=1.0
@@ -62,14 +62,14 @@ _SHAPES: dict[Viseme, MouthShape] = {
     Viseme.SS: MouthShape(gap=13.0, jaw=0.04, lift=4.5, upper=1.0, lower=1.0, width=0.4),
     Viseme.NN: MouthShape(gap=12.0, jaw=0.16, lift=1.0, upper=0.62, tongue=0.9),
     Viseme.RR: MouthShape(gap=14.0, jaw=0.18, width=-0.42, round=0.55, upper=0.3, tongue=0.55),
-    Viseme.AA: MouthShape(gap=43.0, jaw=1.0, lift=3.0, upper=0.85, tongue=0.2),
+    Viseme.AA: MouthShape(gap=38.0, jaw=0.85, lift=3.0, upper=0.85, tongue=0.2),
     Viseme.E: MouthShape(
         gap=22.0, jaw=0.38, lift=4.0, upper=1.0, lower=0.35, tongue=0.45, width=0.36
     ),
     Viseme.IH: MouthShape(
         gap=16.0, jaw=0.2, lift=3.4, upper=0.95, lower=0.5, tongue=0.55, width=0.5
     ),
-    Viseme.OH: MouthShape(gap=31.0, jaw=0.62, width=-0.52, round=0.8, upper=0.1, tongue=0.15),
+    Viseme.OH: MouthShape(gap=28.0, jaw=0.55, width=-0.58, round=0.8, upper=0.1, tongue=0.15),
     Viseme.OU: MouthShape(gap=14.0, jaw=0.22, width=-0.92, round=1.0),
 }
 

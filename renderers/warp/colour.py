@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import I420Frame
+from renderers.warp.arrays import Array
 
 _KR, _KB = 0.2126, 0.0722
 _KG = 1.0 - _KR - _KB
@@ -34,7 +35,7 @@ class Planes(NamedTuple):
     v: NDArray[np.uint8]
 
 
-def rgb_to_i420(rgb: NDArray[np.float32]) -> Planes:
+def rgb_to_i420(rgb: Array) -> Planes:
     """The planes of a picture of shape (height, width, 3), 0..255, with even sides."""
     height, width = rgb.shape[:2]
     if height % 2 or width % 2:
@@ -45,14 +46,14 @@ def rgb_to_i420(rgb: NDArray[np.float32]) -> Planes:
     return Planes(_bytes(luma), _bytes(chroma[..., 0]), _bytes(chroma[..., 1]))
 
 
-def rgb_to_ycc(rgb: NDArray[np.float32]) -> NDArray[np.float32]:
+def rgb_to_ycc(rgb: Array) -> Array:
     """Y, Cb, Cr without their offsets of 16 and 128, of a picture (height, width, 3): shape
     (3, height, width). Black is zero, so that mixing and shading work as they do in RGB."""
     shifted = cv2.transform(rgb, _TO_YUV[:, :3])
     return np.ascontiguousarray(shifted.transpose(2, 0, 1))
 
 
-def ycc_to_i420(ycc: NDArray[np.float32]) -> Planes:
+def ycc_to_i420(ycc: Array) -> Planes:
     """The planes of what `rgb_to_ycc` gives, with even sides."""
     _, height, width = ycc.shape
     half = (width // 2, height // 2)
@@ -61,7 +62,7 @@ def ycc_to_i420(ycc: NDArray[np.float32]) -> Planes:
 
 
 def i420_to_rgb(frame: I420Frame) -> NDArray[np.uint8]:
-    """The picture in `frame`, shape (height, width, 3); for stills and tests, not for every frame."""
+    """RGB of `frame`, shape (height, width, 3): for stills and tests, too slow for video."""
     size = (frame.width, frame.height)
     yuv = cv2.merge(
         [
@@ -73,6 +74,6 @@ def i420_to_rgb(frame: I420Frame) -> NDArray[np.uint8]:
     return np.ascontiguousarray(_bytes(cv2.transform(yuv, _TO_RGB)))
 
 
-def _bytes(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _bytes(values: Array) -> NDArray[np.uint8]:
     # convertScaleAbs would fold negative values over, so clip first.
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.contract import Rect
-
-Array = NDArray[np.float32]
+from renderers.warp.arrays import Array
 
 CELL_PX = 8
-"""Distance between field nodes. The fields are smooth over some 40 px, so 8 loses nothing visible."""
+"""Distance between field nodes: the fields are smooth over 30 px and more."""
 
 
 def smooth_step(low: float, high: float, values: Array) -> Array:
@@ -86,6 +86,7 @@ class FieldMixer:
         nodes = np.mgrid[0:rows, 0:columns].astype(np.float32)
         self._rest = np.ascontiguousarray(np.stack([nodes[1], nodes[0]], -1))
         self.source = np.empty((rows, columns, 2), np.float32)
+        self._one_map: Any = None  # remap takes both axes in one map; its stubs know only two.
         self._first = np.float32((CELL_PX - 1) / 2 - CELL_PX)
 
     def mix(self, local: Array, head: Array) -> Array:
@@ -102,8 +103,9 @@ class FieldMixer:
         base = self._unposed
         np.copyto(base, self._node)
         self._sample(self._local_sum)
-        self._step_back(base, self._sampled)
-        self._sample(self._local_sum)
+        for _ in range(2):
+            self._step_back(base, self._sampled)
+            self._sample(self._local_sum)
         self._step_back(base, self._sampled)
         np.multiply(self._node, CELL_PX, out=self.source)
         np.add(self.source, self._first, out=self.source)
@@ -117,7 +119,7 @@ class FieldMixer:
         cv2.remap(
             field,
             self._node,
-            None,
+            self._one_map,
             cv2.INTER_LINEAR,
             dst=self._sampled,
             borderMode=cv2.BORDER_REPLICATE,

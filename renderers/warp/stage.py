@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import I420Frame, Rect
+from renderers.warp.arrays import Array
 from renderers.warp.colour import Planes, rgb_to_i420
 from renderers.warp.fields import CELL_PX, FieldGrid, FieldMixer
-
-Array = NDArray[np.float32]
 
 
 class Patch(NamedTuple):
@@ -60,7 +59,7 @@ class WarpStage:
 
     def draw(self, local: Array, head: Array, frame: I420Frame) -> None:
         """Fill `frame`, with the fields of the two banks weighted by `local` and `head`."""
-        np.copyto(frame.data, self._still.data)
+        self._fill_around(frame)
         source = self._mixer.mix(local, head)
         luma, chroma = self._maps(source)
         targets = _cut(Planes(*_views(frame)), self.region)
@@ -74,6 +73,17 @@ class WarpStage:
                 dst=target,
                 borderMode=cv2.BORDER_REPLICATE,
             )
+
+    def _fill_around(self, frame: I420Frame) -> None:
+        # The caller's buffer may hold anything, so all that the remap leaves out is copied.
+        for still, target, face in zip(_views(self._still), _views(frame), self._face, strict=True):
+            scale = self._still.width // still.shape[1]
+            x, y = self.region.x // scale, self.region.y // scale
+            height, width = face.shape
+            target[:y] = still[:y]
+            target[y + height :] = still[y + height :]
+            target[y : y + height, :x] = still[y : y + height, :x]
+            target[y : y + height, x + width :] = still[y : y + height, x + width :]
 
     def _maps(self, source: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         pad = CELL_PX
