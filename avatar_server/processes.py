@@ -73,10 +73,12 @@ def read_bootstrap(stream: IO[bytes] | None = None) -> Bootstrap:
 
 def when_parent_ends(call: Callable[[], None], stream: IO[bytes] | None = None) -> None:
     """Run `call` (on a daemon thread) once the parent has closed the pipe or died."""
-    source = stream or sys.stdin.buffer
+    descriptor = (stream or sys.stdin.buffer).fileno()
 
     def wait() -> None:
-        while source.read(4096):
+        # Not through the buffered reader: its lock, held by a thread that waits, aborts the
+        # interpreter when it shuts down.
+        while os.read(descriptor, 4096):
             pass
         call()
 
