@@ -7,12 +7,18 @@ from rich.table import Table
 
 from avatar_server.config import Settings
 from avatar_server.gateway.serve import Running
-from avatar_server.models import CATALOGUE
+from avatar_server.models import CATALOGUE, ModelEntry, default_models
+from avatar_server.models.catalogue import SENTENCE_ENCODER, SILERO_VAD, SMART_TURN
 
 # Long enough for the largest models; the report then says that they are still being loaded.
 PATIENCE_S = 900.0
 
 _STAGES = {"stt": "hears with", "llm": "answers with", "tts": "speaks with"}
+_BESIDE = {
+    SILERO_VAD.name: "notices speech with",
+    SMART_TURN.name: "notices its end with",
+    SENTENCE_ENCODER.name: "finds facts with",
+}
 
 
 class StartReport:
@@ -35,19 +41,38 @@ class StartReport:
         inference = running.control.inference
         if inference is not None and inference.models:
             out.print(self.models_table(inference.models))
+            out.print("More on the licences: docs/licences.md")
         out.print(self.capacity())
         out.print(f"\nOpen [bold]{running.address}[/bold]", soft_wrap=True)
         out.print("Ctrl-C ends the server.")
 
     def models_table(self, models: dict[str, str]) -> Table:
-        """Stage, model and licence."""
+        """Stage, model and licence; `models` are stages and what inference says of each."""
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        for stage, name in models.items():
-            entry = CATALOGUE.get(name)
+        named = set[str]()
+        for stage, text in models.items():
+            entry = self.entry_of(stage, text)
             licence = entry.licence if entry else "licence: see its publisher"
-            title = entry.title if entry else name
-            table.add_row(_STAGES.get(stage, stage), title, licence)
+            table.add_row(_STAGES.get(stage, stage), entry.title if entry else text, licence)
+            if entry:
+                named.add(entry.name)
+        for name, does in _BESIDE.items():
+            if name not in named:
+                table.add_row(does, CATALOGUE[name].title, CATALOGUE[name].licence)
         return table
+
+    def entry_of(self, stage: str, text: str) -> ModelEntry | None:
+        """The catalogue's entry of the model that inference describes with `text`."""
+        for name, entry in CATALOGUE.items():
+            if name in text:
+                return entry
+        words = text.split()
+        if words and stage == "tts":
+            used = [name for name in default_models(self._settings) if name in CATALOGUE]
+            found = [name for name in used if name.startswith(words[0].lower())]
+            return CATALOGUE[found[0]] if found else None
+        configured = {"stt": self._settings.stt.model, "llm": self._settings.llm.model}
+        return CATALOGUE.get(configured.get(stage, ""))
 
     def capacity(self) -> str:
         """How many sessions run at once, and where the number comes from."""

@@ -111,6 +111,7 @@ class Control:
             on_lost=self._inference_lost,
         )
         self._inference.start()
+        self._spares.refill()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
         self.metrics.session_slots.set(self.settings.sessions.max_sessions)
 
@@ -359,7 +360,6 @@ class Control:
         self.metrics.inference_status(status)
         if status.ready and self._inference.ready(status.pid):
             self._inference_ready.set()
-            self._spares.refill()
         self._inference.heard()
 
     def _inference_lost(self, cause: str) -> None:
