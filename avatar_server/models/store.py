@@ -162,13 +162,16 @@ class ModelStore:
     # --- fetching ----------------------------------------------------------------------------
 
     def _fetch(self, entry: ModelEntry, progress: Progress | None) -> Path:
+        # The lock is ours, so these were left by a process that was killed.
+        for stale in self._root.glob(f".tmp-{entry.name}@*"):
+            shutil.rmtree(stale, ignore_errors=True)
         failures: list[str] = []
         for source in entry.sources:
             if isinstance(source, PackageSource):
                 failures.append(f"{source.label}: not there, or another version")
                 continue
             with tempfile.TemporaryDirectory(
-                prefix=f".tmp-{entry.name}-", dir=self._root, ignore_cleanup_errors=True
+                prefix=f".tmp-{entry.name}@", dir=self._root, ignore_cleanup_errors=True
             ) as scratch:
                 try:
                     files = Path(scratch) / "files"
