@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
-from avatar_server.avatar.sender import require_supported_aiortc
+from avatar_server.avatar.rtc_internals import require_supported_aiortc
 from avatar_server.avatar.signalling import OfferError, check_offer
 from avatar_server.avatar.viewer import Viewer
 from avatar_server.clock import Clock, MonotonicClock

@@ -5,8 +5,7 @@ retransmission (less than one keyframe and a second), and does not tell a track 
 encoded packets about keyframe requests. This one takes payloads that are shared by all viewers,
 writes a 24-byte header per packet, and hands PLI and FIR on.
 
-It touches what aiortc keeps private, so it states which versions it was checked with and refuses
-others: see `require_supported_aiortc`.
+It uses what aiortc keeps private; `rtc_internals` says for which versions that holds.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ import struct
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
-import aiortc
 from aiortc import rtp
 from aiortc.codecs import is_rtx
 from aiortc.rtcdtlstransport import RTCDtlsTransport
@@ -31,46 +28,21 @@ from aiortc.rtcrtpparameters import RTCRtpSendParameters
 from aiortc.stats import RTCStatsReport
 from pylibsrtp import Error as SrtpError
 
-from avatar_server.avatar.fanout import Fanout, VideoQueue
 from avatar_server.avatar.pacing import AUDIO_RATE_HZ, VIDEO_CLOCK_HZ, MediaTimeline
-from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, VideoCodec
 from avatar_server.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-SUPPORTED_AIORTC = ("1.16",)
-"""Minor versions whose private parts have been checked: transceiver, DTLS and ICE transport."""
-
 _HISTORY = 1024
 """Packets kept for retransmission: a keyframe (some 60) and over a second at 2.5 Mbit/s (260)."""
-_BURST_PACKETS = 16
-_BURST_INTERVAL_S = 0.003
-"""A keyframe is spread over some milliseconds: 16 packets every 3 ms are 50 Mbit/s, which is
-smooth for a network's queues, and leaves the event loop time for other viewers between."""
 _MAX_UNSENT_BYTES = 262_144
 """Bytes that the socket would not take; with more, packets wait in the viewer's own queue."""
-_BLOCKED_RETRY_S = 0.01
-_ASK_AGAIN_S = 0.75
 _REPORT_INTERVAL_S = 1.0
 _FIRST_REPORTS_S = 0.2
 """The first reports follow quickly, so that sound and picture are in step from the start."""
 
 _MID_URI = "urn:ietf:params:rtp-hdrext:sdes:mid"
 _SEND_TIME_URI = "http://www.webrtc.org/experiments/rtp-hdrext/abs-send-time"
-
-
-class UnsupportedAiortcError(RuntimeError):
-    """The installed aiortc is not one this module was checked with."""
-
-
-def require_supported_aiortc() -> None:
-    """Raises `UnsupportedAiortcError` where the installed aiortc's private parts may differ."""
-    version = metadata.version("aiortc")
-    if ".".join(version.split(".")[:2]) not in SUPPORTED_AIORTC:
-        raise UnsupportedAiortcError(
-            f"aiortc {version} is installed, but the RTP sender is checked with "
-            f"{', '.join(SUPPORTED_AIORTC)} only: install the versions in constraints.txt"
-        )
 
 
 @dataclass(slots=True)
@@ -319,100 +291,3 @@ def _header_extension(parameters: RTCRtpSendParameters) -> tuple[bytes, int | No
         return b"", None
     body += bytes(-len(body) % 4)
     return struct.pack("!HH", 0xBEDE, len(body) // 4) + body, send_time_at
-
-
-def replace_sender(
-    transceiver: aiortc.RTCRtpTransceiver, timeline: MediaTimeline, clock: Clock, stream_id: str
-) -> LeanSender:
-    """Put a `LeanSender` into `transceiver`; before the remote description is set."""
-    old = transceiver.sender
-    lean = LeanSender(transceiver.kind, old.transport, timeline, clock, stream_id)
-    if not hasattr(transceiver, "_RTCRtpTransceiver__sender"):
-        raise UnsupportedAiortcError("this aiortc keeps a transceiver's sender elsewhere")
-    transceiver._RTCRtpTransceiver__sender = lean
-    transceiver.receiver._set_rtcp_ssrc(lean._ssrc)
-    return lean
-
-
-class ViewerSink:
-    """A viewer's two streams as the fan-out sees them."""
-
-    def __init__(
-        self,
-        audio: LeanSender,
-        video: LeanSender | None,
-        fanout: Fanout,
-        request_keyframe: Callable[[], None],
-    ) -> None:
-        self.queue = VideoQueue()
-        self._audio = audio
-        self._video = video
-        self._fanout = fanout
-        self._request_keyframe = request_keyframe
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._attached = False
-        self._ask_again_at = 0.0
-        audio.started = self._attach
-        if video is not None:
-            video.started = self._attach
-            video.keyframe_wanted = request_keyframe
-
-    @property
-    def codec(self) -> VideoCodec | None:
-        if self._video is None or not self._video.sending:
-            return None
-        return "vp8" if self._video.codec_name == "vp8" else "h264"
-
-    def on_audio(self, packet: EncodedAudio) -> None:
-        if self._audio.sending:
-            self._audio.send_payload(packet.payload, packet.timestamp, False)
-
-    def on_video(self, frame: EncodedVideo) -> None:
-        if not self.queue.push(frame):
-            self._ask_keyframe()
-        if self._timer is None:
-            self._pump()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._attached:
-            self._attached = False
-            self._fanout.detach(self)
-        self.queue.clear()
-
-    def _ask_keyframe(self) -> None:
-        # One request may still be on its way through the encoder: a second is made only when the
-        # first cannot be, or the answer to it would be followed by another keyframe.
-        now = self._loop.time()
-        if now >= self._ask_again_at:
-            self._ask_again_at = now + _ASK_AGAIN_S
-            self._request_keyframe()
-
-    def _attach(self) -> None:
-        self._ask_again_at = self._loop.time() + _ASK_AGAIN_S
-        if self._attached:
-            self._fanout.refresh()
-        else:
-            self._attached = True
-            self._fanout.attach(self)
-
-    def _pump(self) -> None:
-        self._timer = None
-        video = self._video
-        if video is None or not video.sending:
-            self.queue.clear()
-            return
-        if not video.writable():
-            self._timer = self._loop.call_later(_BLOCKED_RETRY_S, self._pump)
-            return
-        for _ in range(_BURST_PACKETS):
-            item = self.queue.pop()
-            if item is None:
-                return
-            frame, payload, last = item
-            video.send_payload(payload, frame.timestamp, last)
-        if len(self.queue):
-            self._timer = self._loop.call_later(_BURST_INTERVAL_S, self._pump)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import uuid
 from typing import Any, Protocol
@@ -17,17 +15,17 @@ from aiortc import (
     RTCRtpSender,
     RTCSessionDescription,
 )
-from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from aiortc.rtcrtpparameters import RTCRtpCodecCapability
 from aiortc.sdp import candidate_from_sdp
-from av import AudioFrame
 from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
-from avatar_server.avatar.sender import LeanSender, ViewerSink, replace_sender
+from avatar_server.avatar.rtc_internals import packets_received, replace_sender, take_packets
+from avatar_server.avatar.sender import LeanSender
 from avatar_server.avatar.signalling import CheckedOffer, is_mdns_candidate
+from avatar_server.avatar.sink import ViewerSink
 from avatar_server.clock import Clock
 from avatar_server.protocol.events import (
     DATA_CHANNEL,
@@ -78,7 +76,7 @@ class Viewer:
         self._clock = clock
         self._callbacks = callbacks
         self._channel: RTCDataChannel | None = None
-        self._microphone: asyncio.Task[None] | None = None
+        self._microphone = Microphone()
         self._closing = False
         self._received = -1
         self._heard_at = self.created
@@ -86,6 +84,8 @@ class Viewer:
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         stream = str(uuid.uuid4())
         audio = self._connection.addTransceiver("audio", "sendrecv" if can_speak else "sendonly")
+        if can_speak:
+            take_packets(audio.receiver, self._on_packet)
         # On the answering side preferences count only if set before the remote description.
         audio.setCodecPreferences(_preferences("audio", "opus"))
         self._audio = replace_sender(audio, engine.timeline, clock, stream)
@@ -96,7 +96,6 @@ class Viewer:
             self._video = replace_sender(video, engine.timeline, clock, stream)
         self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe)
         self._connection.on("datachannel", self._on_channel)
-        self._connection.on("track", self._on_track)
         self._connection.on("connectionstatechange", self._on_state)
 
     async def answer(self) -> str:
@@ -132,7 +131,7 @@ class Viewer:
 
     def silent_for(self, now: float) -> float:
         """Seconds since anything (media, report or event) came from the viewer."""
-        received = self._audio.transport._RTCDtlsTransport__rx_packets  # type: ignore[attr-defined]
+        received = packets_received(self._audio.transport)
         if received != self._received:
             self._received = received
             self._heard_at = now
@@ -153,6 +152,7 @@ class Viewer:
             "round_trip_ms": video.round_trip_ms,
             "remb_bps": video.remb_bps,
             "overflows": self._sink.queue.overflows,
+            "microphone_lost": self._microphone.lost,
         }
 
     def stop_media(self) -> None:
@@ -165,10 +165,6 @@ class Viewer:
         """End the connection and free sockets, tasks and threads."""
         self.stop_media()
         self._connection.remove_all_listeners()
-        if self._microphone is not None:
-            self._microphone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._microphone
         await self._connection.close()
 
     def _on_state(self) -> None:
@@ -218,18 +214,10 @@ class Viewer:
             return
         self._callbacks.event(self, event)
 
-    def _on_track(self, track: MediaStreamTrack) -> None:
-        if track.kind == "audio" and self.can_speak and self._microphone is None:
-            self._microphone = asyncio.create_task(self._listen(track))
-
-    async def _listen(self, track: MediaStreamTrack) -> None:
-        microphone = Microphone()
-        with contextlib.suppress(MediaStreamError):
-            while True:
-                frame = await track.recv()
-                if self.joined and isinstance(frame, AudioFrame):
-                    for piece in microphone.feed(frame):
-                        self._callbacks.audio(self, piece)
+    def _on_packet(self, sequence: int, timestamp: int, payload: bytes) -> None:
+        if self.joined:
+            for piece in self._microphone.feed(sequence, timestamp, payload):
+                self._callbacks.audio(self, piece)
 
 
 def _preferences(kind: str, *names: str) -> list[RTCRtpCodecCapability]:
