@@ -388,6 +388,9 @@ def test_plain_http_from_another_host_is_explained_and_typing_works(
     page.wait_for_selector("#talk:enabled")
     assert not page.is_visible("#talk-typing")
     join(page)
+    assert page.evaluate("avatarPage.notice") is None
+    page.click("#mic")
+    until_notice(page, "mic-insecure")
     page.fill("#text", "Hello")
     page.press("#text", "Enter")
     gateway.wait_for(lambda: gateway.texts() == ["Hello"])

@@ -157,6 +157,7 @@ class Page {
     const can = window.isSecureContext && Boolean(navigator.mediaDevices?.getUserMedia);
     byId("talk-typing").hidden = !can;
     byId("join-typing").hidden = !can;
+    for (const id of ["talk", "join"]) byId(id).querySelector("svg").toggleAttribute("hidden", !can);
     if (!can) {
       setText("start-hint", "You will type, and see and hear the answer. Avatars are computer-generated.");
     }
@@ -181,9 +182,11 @@ class Page {
   async #join({ avatar, session, speak, withMicrophone }) {
     this.#invited = null;
     this.#lobby.stop();
+    // It was read before the button was pressed; now it would stand before the face.
+    this.#board.clear("microphone");
     this.#avatar = avatar;
     this.#canSpeak = speak;
-    this.#wantsMicrophone = speak && withMicrophone;
+    this.#wantsMicrophone = speak && withMicrophone && window.isSecureContext;
     this.#captions.clear();
     this.#captions.language = avatar.language;
     this.#overlay.reset();

@@ -23,7 +23,7 @@ export class Stage {
 
   constructor() {
     this.#sound.addEventListener("click", () => this.#play());
-    this.#video.addEventListener("playing", () => { this.#root.dataset.picture = "true"; });
+    this.#video.addEventListener("playing", () => this.#whenFrame());
   }
 
   get state() {
@@ -45,8 +45,8 @@ export class Stage {
 
   setLink(link) {
     this.#root.dataset.link = link;
-    // The last frame of a track that ended is black: better the blurred still.
-    if (link !== "up") this.#root.dataset.picture = "false";
+    // A track that ended shows black: better the blurred still.
+    if (link === "down") this.detach();
   }
 
   setState(state) {
@@ -89,6 +89,18 @@ export class Stage {
 
   setLevel(level) {
     byId("mic-level").style.setProperty("--level", level.toFixed(3));
+  }
+
+  // Sound alone makes a video element "play", with a black picture.
+  #whenFrame() {
+    const video = this.#video;
+    const media = video.srcObject;
+    const show = () => {
+      if (media && video.srcObject === media) this.#root.dataset.picture = "true";
+    };
+    if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(show);
+    else if (video.videoWidth > 0) show();
+    else video.addEventListener("resize", show, { once: true });
   }
 
   // Browsers may refuse sound until the page is touched: then the picture plays at least.

@@ -16,9 +16,9 @@ export function microphone(code, message = "") {
       return passing(
         "mic-insecure",
         "Typing only: this page is not on https",
-        `Browsers give the microphone only to https pages and to localhost, and this one came over `
-        + `plain http from ${location.hostname}. Open it over https, or on the server's own machine `
-        + `as http://localhost${location.port ? `:${location.port}` : ""}. Typing works as it is.`,
+        `Browsers give the microphone only to https pages and to localhost; this page came over `
+        + `plain http from ${location.hostname}. To speak, open it over https, or on the server's `
+        + `own machine as http://localhost${location.port ? `:${location.port}` : ""}.`,
       );
     case "refused":
       if (/system/i.test(message)) {
@@ -32,8 +32,8 @@ export function microphone(code, message = "") {
       return passing(
         "mic-refused",
         "The microphone is not allowed",
-        "To speak, open the site settings beside the address, allow the microphone, and press the "
-        + "microphone button. Until then you can type.",
+        "To speak, allow it in the site settings beside the address and press the microphone "
+        + "button. Until then you can type.",
       );
     case "none":
       return passing(
