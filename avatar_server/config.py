@@ -6,6 +6,7 @@ A nested setting is named with two underscores in the environment:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,15 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from avatar_server.paths import configs_dir
+
+
+ENVIRONMENT_PREFIX = "AVATAR_SERVER_"
+# Read by `paths`: where files lie is no setting, since the settings are among the files.
+PATH_VARIABLES = frozenset({"AVATAR_SERVER_CACHE", "AVATAR_SERVER_DATA"})
 
 
 class ConfigError(ValueError):
@@ -45,16 +52,22 @@ class IceServer(Section):
     """A STUN or TURN server, handed to the page and used by the server."""
 
     urls: list[str]
+    """`stun:host:port` or `turn:host:port?transport=udp`."""
     username: str | None = None
+    """For TURN."""
     credential: SecretStr | None = None
+    """For TURN; every page is given it."""
 
 
 class VideoSettings(Section):
     """The one encode of a session."""
 
     width: int = Field(default=1280, ge=160, le=3840, multiple_of=16)
+    """Pixels."""
     height: int = Field(default=720, ge=120, le=2160, multiple_of=4)
+    """Pixels."""
     fps: int = Field(default=30, ge=1, le=60)
+    """Frames a second."""
     preset: Literal["ultrafast", "superfast", "veryfast", "faster", "fast", "medium"] = "superfast"
     """x264 preset: slower presets need fewer bits and more CPU."""
     crf: float = Field(default=23.0, ge=0, le=51)
@@ -71,6 +84,7 @@ class AudioSettings(Section):
     """The one Opus encode of a session."""
 
     bitrate_bps: int = Field(default=48_000, ge=6_000, le=256_000)
+    """Of the Opus stream."""
     fec: bool = True
     """In-band forward error correction."""
 
@@ -138,6 +152,7 @@ class EngineSettings(Section):
     """Threads of one inference stage."""
 
     threads: int = Field(default=1, ge=1)
+    """On the CPU; more than the cores left over by the avatars slow everything down."""
 
 
 class SttSettings(EngineSettings):
@@ -146,7 +161,9 @@ class SttSettings(EngineSettings):
     model: str = "whisper-tiny.en"
     """A name of the model catalogue, or a path to a CTranslate2 Whisper model."""
     device: Literal["cpu", "cuda"] = "cpu"
+    """Where it runs."""
     compute_type: str = "int8"
+    """Precision, as CTranslate2 names it: int8, int8_float16, float16, float32."""
     language: str | None = None
     """Two-letter code; none lets a multilingual model find out."""
 
@@ -157,6 +174,7 @@ class TtsSettings(EngineSettings):
     engine: Literal["auto", "piper", "kokoro", "kokoro-torch"] = "auto"
     """`auto`: the avatar's own voice where this machine is fast enough for it, else piper."""
     device: Literal["cpu", "cuda"] = "cpu"
+    """Where it runs."""
     max_rtf: float = Field(default=0.5, gt=0)
     """`auto` takes Kokoro only where its measured real-time factor is below this / sessions."""
     first_piece_ms: int = Field(default=300, ge=100)
@@ -167,6 +185,7 @@ class LlmSettings(EngineSettings):
     """The language model."""
 
     engine: Literal["llamacpp", "openai", "vllm"] = "llamacpp"
+    """`llamacpp`: in the inference process; `vllm`: likewise, on a GPU; `openai`: any endpoint."""
     model: str = "smollm2-135m-instruct"
     """A name of the model catalogue, a path, or the name an endpoint knows."""
     base_url: str | None = None
@@ -176,11 +195,18 @@ class LlmSettings(EngineSettings):
     context_tokens: int = Field(default=2_048, ge=512)
     """Per session."""
     max_reply_tokens: int = Field(default=80, ge=8)
+    """A reply is cut after this many tokens."""
     max_reply_sentences: int = Field(default=3, ge=1)
+    """A reply ends after this many sentences."""
     temperature: float = Field(default=0.3, ge=0)
+    """0 always takes the likeliest word; higher is more varied and less exact."""
     timeout_s: float = Field(default=20.0, gt=0)
+    """A reply that has not begun, or not gone on, for this long has failed."""
     fact_threshold: float = Field(default=0.72, ge=0, le=1)
     """Similarity from which a fact answers a question outright, word for word."""
+    small_talk: bool = True
+    """Answer greetings, thanks, jokes and the like from a list: at once, and better than a small
+    model. A large one does it better by itself."""
     options: dict[str, Any] = {}
     """Passed on to the engine (vLLM engine arguments)."""
 
@@ -204,6 +230,7 @@ class ObserveSettings(Section):
     """Logs and traces."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Less important lines are left out."""
     log_json: bool = False
     """One JSON object a line, with session and turn, instead of text."""
     trace_turns: int = Field(default=200, ge=0)
@@ -214,7 +241,7 @@ class Settings(BaseSettings):
     """All settings."""
 
     model_config = SettingsConfigDict(
-        env_prefix="AVATAR_SERVER_",
+        env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
@@ -222,6 +249,7 @@ class Settings(BaseSettings):
     )
 
     tier: Literal["embedded", "small", "h100"] = "embedded"
+    """What the models are sized for; each stage can be set on its own."""
     http: HttpSettings = HttpSettings()
     media: MediaSettings = MediaSettings()
     sessions: SessionSettings = SessionSettings()
@@ -270,6 +298,7 @@ def load_settings(
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must be a mapping of settings, found {type(values).__name__}")
+    _refuse_unknown_variables()
     try:
         settings = Settings(**values)
         if overrides:
@@ -277,7 +306,24 @@ def load_settings(
             settings = settings_from_values(merged)
     except ValidationError as error:
         raise ConfigError(_explain(path, error)) from error
+    except SettingsError as error:
+        raise ConfigError(
+            f"an {ENVIRONMENT_PREFIX}… variable of the environment cannot be read: {error}. "
+            f"A single setting is named like {ENVIRONMENT_PREFIX}HTTP__PORT=9000"
+        ) from error
     return settings
+
+
+def _refuse_unknown_variables() -> None:
+    for name in os.environ:
+        setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if setting == name.lower() or name in PATH_VARIABLES:
+            continue
+        if setting.partition("__")[0] not in Settings.model_fields:
+            raise ConfigError(
+                f"the environment variable {name} names no setting; "
+                f"a setting is named like {ENVIRONMENT_PREFIX}HTTP__PORT"
+            )
 
 
 def settings_from_values(values: dict[str, Any]) -> Settings:
@@ -320,7 +366,8 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(path: Path, error: ValidationError) -> str:
-    lines = [f"{path}: {error.error_count()} setting(s) cannot be used"]
+    count = error.error_count()
+    lines = [f"{count} setting(s) of {path}, the environment or the command line cannot be used:"]
     for item in error.errors():
         key = ".".join(str(part) for part in item["loc"]) or "(all)"
         lines.append(f"  {key}: {item['msg']}")
