@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from avatar_server.config import LlmSettings, Settings
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
-from avatar_server.inference.llm.retrieval import Encoder
+from avatar_server.inference.llm.retrieval import Encoder, FactIndex
 from avatar_server.inference.tts.contract import Synthesizer
 
 
@@ -30,13 +30,14 @@ class EndOfTurnCheck(Protocol):
 
 @dataclass(slots=True)
 class Models:
-    """Everything that answers. `choose_voice(names)` is the first that can be spoken with."""
+    """Everything that answers."""
 
     recogniser: Recogniser
     end_of_turn: EndOfTurnCheck
     synthesizer: Synthesizer
     encoder: Encoder
     llm: LlmEngine
+    small_talk: FactIndex | None
     names: dict[str, str]
     rtf_tts: float = 0.0
     load_s: float = 0.0
@@ -50,6 +51,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     # Imported here: these libraries start threads, which must inherit the process's priority.
     from avatar_server.inference.endpoint import EndOfTurnModel
     from avatar_server.inference.llm.retrieval import SentenceEncoder
+    from avatar_server.inference.llm.small_talk import load_small_talk
     from avatar_server.inference.stt import Transcriber
     from avatar_server.inference.tts import build_synthesizer
     from avatar_server.models import ModelStore
@@ -64,7 +66,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     synthesizer = build_synthesizer(store, settings.tts, sessions)
     phase("loading the language model")
     encoder = SentenceEncoder()
-    encoder.encode(["Hello."])
+    small_talk = load_small_talk(encoder) if settings.llm.small_talk else None
     llm = build_engine(settings.llm, sessions, store)
     return Models(
         recogniser=recogniser,
@@ -72,6 +74,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
         synthesizer=synthesizer,
         encoder=encoder,
         llm=llm,
+        small_talk=small_talk,
         names={
             "stt": settings.stt.model,
             "tts": synthesizer.name,

@@ -209,7 +209,15 @@ class InferenceService:
         index, _ = await self._workers["retrieve"].call(
             opened.session, lambda: FactIndex(opened.facts, models.encoder)
         )
-        session.responder = Responder(opened.persona, index, self._settings.llm, opened.language)
+        session.responder = Responder(
+            opened.persona,
+            index,
+            models.encoder,
+            self._settings.llm,
+            name=opened.avatar.replace("-", " ").title(),
+            language=opened.language,
+            small_talk=models.small_talk if opened.language.startswith("en") else None,
+        )
         session.ready.set()
         self._send(session.peer, SessionOpened(session=opened.session, voice=voice))
         await models.llm.prefill(opened.session, session.responder.prefix())

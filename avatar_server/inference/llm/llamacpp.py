@@ -33,8 +33,8 @@ from avatar_server.inference.llm.slots import SlotTable
 
 log = logging.getLogger(__name__)
 
-BATCH_TOKENS = 64
-"""Prompt tokens read in one step. A cancelled request ends at the next step (0.3-0.6 s of one
+BATCH_TOKENS = 32
+"""Prompt tokens read in one step. A cancelled request ends at the next step (0.2-0.3 s of one
 core); larger steps are hardly faster."""
 
 REPEAT_PENALTY = 1.1
@@ -76,7 +76,9 @@ class LlamaCppEngine:
         self._threads = ThreadPoolExecutor(sessions + 2, thread_name_prefix="llm")
         self._tally = MetricsTally()
         self._calls: set[_Call] = set()
-        self._prefills: dict[str, asyncio.Task[None]] = {}
+        self._streams = 0
+        self._unread: dict[str, Sequence[ChatMessage]] = {}
+        self._reading: asyncio.Task[None] | None = None
         self._closed = False
         self._seeds = itertools.count(1)
         self.description = f"{model.stem}, llama.cpp, {settings.threads} thread(s)"
@@ -106,43 +108,54 @@ class LlamaCppEngine:
         return params
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[str, None]:
-        await self._stop_prefill(request.session)
-        async with self._slots.hold(request.session) as slot:
-            body = self._body(request.messages, request.max_tokens, slot, list(request.stop))
-            async with contextlib.aclosing(self._run(body)) as pieces:
-                async for piece in pieces:
-                    yield piece
+        self._unread.pop(request.session, None)
+        self._streams += 1
+        try:
+            await self._stop_reading()
+            async with self._slots.hold(request.session) as slot:
+                body = self._body(request.messages, request.max_tokens, slot, list(request.stop))
+                async with contextlib.aclosing(self._run(body)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        finally:
+            self._streams -= 1
+            self._read_ahead()
 
     async def prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
-        await self._stop_prefill(session)
-        if self._closed:
-            return
-        task = asyncio.create_task(self._prefill(session, messages), name=f"prefill-{session}")
-        self._prefills[session] = task
-        task.add_done_callback(lambda done: self._prefilled(session, done))
-
-    async def _prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
-        async with self._slots.hold(session) as slot:
-            # One token is the least that the server generates.
-            body = self._body(messages, 1, slot, [])
-            async for _ in self._run(body):
-                pass
-
-    def _prefilled(self, session: str, task: asyncio.Task[None]) -> None:
-        if self._prefills.get(session) is task:
-            del self._prefills[session]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("could not read the prompt of session %s ahead: %s", session, error)
-
-    async def _stop_prefill(self, session: str) -> None:
-        if (task := self._prefills.pop(session, None)) is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        self._unread[session] = messages
+        self._read_ahead()
 
     def forget(self, session: str) -> None:
-        if (task := self._prefills.pop(session, None)) is not None:
-            task.cancel()
+        self._unread.pop(session, None)
         self._slots.forget(session)
+
+    def _read_ahead(self) -> None:
+        """Read prompts ahead, but only while nobody waits for a reply: the steps of one request
+        hold up those of all others."""
+        if self._unread and not self._streams and not self._closed and self._reading is None:
+            self._reading = asyncio.create_task(self._read_all(), name="llm-read-ahead")
+
+    async def _read_all(self) -> None:
+        try:
+            while self._unread:
+                session, messages = next(iter(self._unread.items()))
+                try:
+                    async with self._slots.hold(session) as slot:
+                        # One token is the least that the server generates.
+                        async for _ in self._run(self._body(messages, 1, slot, [])):
+                            pass
+                except EngineError as error:
+                    log.warning("cannot read the prompt of session %s ahead: %s", session, error)
+                if self._unread.get(session) is messages:
+                    del self._unread[session]
+        finally:
+            self._reading = None
+
+    async def _stop_reading(self) -> None:
+        """What was read stays in the cache, and the rest is read when there is time again."""
+        if (task := self._reading) is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def warm_up(self) -> None:
         request = LlmRequest("", [ChatMessage("user", "Hello")], max_tokens=2)
@@ -154,8 +167,7 @@ class LlamaCppEngine:
         if self._closed:
             return
         self._closed = True
-        for task in list(self._prefills.values()):
-            task.cancel()
+        await self._stop_reading()
         for call in list(self._calls):
             call.cancelled.set()
         await asyncio.get_running_loop().run_in_executor(None, self._release)

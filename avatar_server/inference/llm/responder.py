@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.engine import ChatMessage
 from avatar_server.inference.llm.manner import fallback, mood
-from avatar_server.inference.llm.retrieval import Fact, FactIndex
+from avatar_server.inference.llm.retrieval import Encoder, FactIndex, Found
+from avatar_server.inference.llm.small_talk import AGAIN, REPEAT, next_answer
 from avatar_server.inference.llm.tidy import ReplyTidier
 from avatar_server.protocol.messages import HistoryItem
 
-STYLE = (
-    "Answer in one or two short spoken sentences. Use plain words, no lists, no emoji. "
-    "If you do not know, say so."
+FACTS_IN_PROMPT = 2
+FACT_IN_PROMPT_SCORE = 0.35
+"""Below it a fact has nothing to do with the question, and would only lead a small model astray."""
+SMALL_TALK_THRESHOLD = 0.75
+CHARS_PER_TOKEN = 3.0
+"""Of English text there are about four; a prompt that is estimated too long is no harm."""
+MAX_VIEWER_CHARS = 600
+ITEMS_DROPPED = 8
+"""Of a history too long, at once: dropping some each turn would have all read anew each turn."""
+
+STYLE = "Answer in one or two short sentences of plain spoken language."
+# Shows a small model the length and tone wanted. General on purpose: it repeats what it reads.
+EXAMPLES = (
+    ChatMessage("user", "Where do fish sleep?"),
+    ChatMessage(
+        "assistant",
+        "Many fish rest near the bottom of the water. They slow down, but their eyes stay open.",
+    ),
+    ChatMessage("user", "I planted a tree today."),
+    ChatMessage("assistant", "How lovely! What kind of tree is it?"),
+    ChatMessage("user", "Who painted the Mona Lisa?"),
+    ChatMessage("assistant", "Leonardo da Vinci painted it, about five hundred years ago."),
 )
+_NONSENSE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6,}", re.IGNORECASE)
+_HAS_WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,38 +50,77 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Let the model continue `messages`; the last `fresh` of them are not in its cache."""
+    """Let the model continue `messages`."""
 
     messages: tuple[ChatMessage, ...]
 
 
 class Responder:
-    """Decides how to answer one avatar's viewer."""
+    """Decides how to answer one avatar's viewer.
 
-    stop: tuple[str, ...] = ("\nUser:", "\nQ:", "<|im_")
+    The prompt is persona, style and examples, then the history, then facts with the viewer's
+    words. Only the last message is new to the engine's cache from turn to turn, so the facts stand
+    there and are left out of the history.
+    """
+
+    stop: tuple[str, ...] = ("\n\n", "<|im_")
 
     def __init__(
-        self, persona: str, index: FactIndex, settings: LlmSettings, language: str = "en"
+        self,
+        persona: str,
+        facts: FactIndex,
+        encoder: Encoder,
+        settings: LlmSettings,
+        *,
+        name: str = "",
+        language: str = "en",
+        small_talk: FactIndex | None = None,
     ) -> None:
-        self._index = index
-        self._language = language
+        self._facts = facts
+        self._encoder = encoder
         self._settings = settings
-        self._system = ChatMessage("system", f"{persona.strip()}\n{STYLE}".strip())
+        self._name = name
+        self._language = language
+        self._small_talk = small_talk
+        self._fixed = [ChatMessage("system", f"{persona.strip()} {STYLE}".strip())]
+        if settings.engine == "llamacpp" and language.startswith("en"):
+            self._fixed += EXAMPLES
 
     def prefix(self, history: Sequence[HistoryItem] = ()) -> list[ChatMessage]:
-        """Messages that the next request will begin with."""
-        return [self._system, *(ChatMessage(item.role, item.text) for item in history)]
+        """Messages that the next request will begin with: never without the persona, and with as
+        much of the history as the context has room for."""
+        room = self._settings.context_tokens - self._settings.max_reply_tokens
+        room -= sum(_tokens(message.content) for message in self._fixed)
+        room -= _tokens("x" * MAX_VIEWER_CHARS) * 2
+        turns = [ChatMessage(i.role, i.text.strip()) for i in history if i.text.strip()]
+        first = 0
+        while sum(_tokens(turn.content) for turn in turns[first:]) > room and first < len(turns):
+            first += ITEMS_DROPPED
+        kept = turns[first:]
+        if kept and kept[0].role == "assistant":
+            # Chat templates expect the viewer to speak first.
+            kept.pop(0)
+        return [*self._fixed, *kept]
 
     def plan(self, text: str, history: Sequence[HistoryItem]) -> Direct | Generate:
-        """How to answer `text`."""
-        found = self._index.search(text, 2)
-        if found and found[0][1] >= self._settings.fact_threshold and found[0][0].questions:
-            return Direct(found[0][0].answer)
-        return Generate((*self.prefix(history), ChatMessage("user", self._question(text, found))))
+        """How to answer `text`. Encodes it: some 5 ms."""
+        text = text.strip()[:MAX_VIEWER_CHARS]
+        if not _HAS_WORD.search(text) or _NONSENSE.search(text):
+            return Direct(self.fallback(2))
+        vector = self._encoder.encode([text])[0]
+        found = self._facts.search(text, vector, FACTS_IN_PROMPT)
+        if found and found[0].direct and found[0].score >= self._settings.fact_threshold:
+            return Direct(next_answer(found[0].fact, (), self._name))
+        if self._small_talk is not None:
+            remarks = self._small_talk.search(text, vector, 1)
+            if remarks and remarks[0].score >= SMALL_TALK_THRESHOLD:
+                return self._remark(next_answer(remarks[0].fact, history, self._name), history)
+        question = ChatMessage("user", _with_facts(text, found))
+        return Generate((*self.prefix(history), question))
 
     def tidier(self, text: str) -> ReplyTidier:
         """Makes the model's reply to `text` fit to be spoken."""
-        return ReplyTidier(self._settings.max_reply_sentences, text)
+        return ReplyTidier(self._settings.max_reply_sentences, text, (self._name,))
 
     def fallback(self, turn: int) -> str:
         """What is said where the model said nothing."""
@@ -68,7 +130,24 @@ class Responder:
         """The mood of a reply to `text`."""
         return mood(text, reply)
 
-    def _question(self, text: str, found: Sequence[tuple[Fact, float]]) -> str:
-        if not found:
-            return text
-        return f"({found[0][0].answer}) {text}"
+    def _remark(self, answer: str, history: Sequence[HistoryItem]) -> Direct | Generate:
+        if answer == REPEAT:
+            said = [i.text for i in history if i.role == "assistant" and i.text.strip()]
+            return Direct(f"I said: {said[-1]}" if said else "I haven't said anything yet.")
+        if answer == AGAIN:
+            asked = [i.text for i in history if i.role == "user" and i.text.strip()]
+            if not asked:
+                return Direct(self.fallback(1))
+            before = [i for i in history if i.text != asked[-1] or i.role != "user"]
+            return self.plan(asked[-1], before)
+        return Direct(answer)
+
+
+def _with_facts(text: str, found: Sequence[Found]) -> str:
+    facts = [f.fact.answer for f in found if f.score >= FACT_IN_PROMPT_SCORE]
+    return f"{' '.join(facts)}\n{text}" if facts else text
+
+
+def _tokens(text: str) -> int:
+    """Estimated tokens of a message, with what the chat template adds."""
+    return int(len(text) / CHARS_PER_TOKEN) + 6

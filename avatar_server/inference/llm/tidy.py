@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from avatar_server.inference.llm.lexical import overlap, words
+
 LABELS = frozenset(
     {
         *("user", "assistant", "system", "human", "viewer", "ai", "bot", "me", "you"),
@@ -44,7 +46,7 @@ class ReplyTidier:
 
     def __init__(self, max_sentences: int, question: str, names: tuple[str, ...] = ()) -> None:
         self._max_sentences = max_sentences
-        self._question = words_of(question)
+        self._question = words(question)
         self._labels = LABELS | {name.lower() for name in names}
         self._raw = ""
         self._sentence: list[str] = []
@@ -148,29 +150,16 @@ class ReplyTidier:
 
     def _unfit(self, sentence: str) -> bool:
         """Echoes, loops and leaks are left out; a loop ends the reply."""
-        words = words_of(sentence)
-        if not words:
+        said = words(sentence)
+        if not said:
             return True
         if _LEAKS.search(sentence):
             return True
         for earlier in self._sentences:
-            if overlap(words, words_of(earlier)) >= ECHO_OVERLAP:
+            if overlap(said, words(earlier)) >= ECHO_OVERLAP:
                 self.done = True
                 return True
-        return sentence.endswith("?") and overlap(words, self._question) >= ECHO_OVERLAP
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text in lower case, without punctuation."""
-    return re.findall(r"\w+(?:['’]\w+)?", text.lower())
-
-
-def overlap(a: list[str], b: list[str]) -> float:
-    """Share of the shorter text's distinct words that are in the other too (0..1)."""
-    first, second = set(a), set(b)
-    if not first or not second:
-        return 0.0
-    return len(first & second) / max(len(first), len(second))
+        return sentence.endswith("?") and overlap(said, self._question) >= ECHO_OVERLAP
 
 
 def is_end(word: str) -> bool:
