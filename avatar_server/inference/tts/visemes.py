@@ -13,7 +13,7 @@ _BY_VISEME: dict[Viseme, str] = {
     Viseme.PP: "pbmɓʘ",
     Viseme.FF: "fvɱⱱʋ",
     Viseme.TH: "θð",
-    Viseme.DD: "tdʈɖɾɽ",
+    Viseme.DD: "tdʈɖɾɽT",
     Viseme.KK: "kɡgŋxɣqɢχʁɴcɟçʝħʕ",
     Viseme.CH: "ʃʒʧʤɕʑʨʥʂʐ",
     Viseme.SS: "szʦʣ",
