@@ -7,6 +7,7 @@ The event loop is never asked to draw or encode, and the threads never wait for 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -48,6 +49,7 @@ _IDLE_WAIT_S = 0.5
 """How often the video thread looks up while nobody watches; a join wakes it at once."""
 _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
+_NICE = -10
 _WINDOW = 150
 """Frames over which the medians of `MediaStats` are taken: 5 s."""
 
@@ -180,6 +182,7 @@ class MediaEngine:
         self._wake.set()
 
     def _guard(self, run: Callable[[], None]) -> None:
+        _ask_priority()
         try:
             run()
         except Exception:
@@ -296,6 +299,20 @@ class MediaEngine:
     ) -> None:
         for codec in [codec for codec in encoders if codec not in wanted]:
             encoders.pop(codec).close()
+
+
+def _ask_priority() -> None:
+    """Ask that this thread runs before others that are ready: it needs little, but on time.
+
+    Only some users may (root, CAP_SYS_NICE, a raised RLIMIT_NICE); without it frames are late
+    only where other work of the same priority takes all cores.
+    """
+    if not hasattr(os, "setpriority"):
+        return
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    except OSError:
+        logger.debug("the system does not let %s run first", threading.current_thread().name)
 
 
 def _median(values: deque[float]) -> float:

@@ -94,12 +94,12 @@ class AudioTick(NamedTuple):
 class AudioPacer:
     """Which 20 ms audio block to make at which time.
 
-    After a stall, blocks are made in a burst as long as the lag is within `catch_up_s`, which a
-    receiver's jitter buffer smooths out. A longer lag is jumped over: sound that late would have
-    to be hidden by the receiver anyway, and sending it would delay all that follows.
+    After a stall, blocks are made in a burst as long as the lag is within `catch_up_s`: the
+    receiver's jitter buffer takes them in and plays a little faster for a while, so no word is
+    lost. A longer lag is jumped over, since sending it all would delay what follows.
     """
 
-    def __init__(self, catch_up_s: float = 0.1) -> None:
+    def __init__(self, catch_up_s: float = 0.2) -> None:
         self.catch_up_blocks = max(1, round(catch_up_s * AUDIO_RATE_HZ / AUDIO_BLOCK))
         self._next = 0
 
