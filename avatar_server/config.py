@@ -21,7 +21,6 @@ from pydantic_settings import (
 
 from avatar_server.paths import configs_dir
 
-
 ENVIRONMENT_PREFIX = "AVATAR_SERVER_"
 # Read by `paths`: where files lie is no setting, since the settings are among the files.
 PATH_VARIABLES = frozenset({"AVATAR_SERVER_CACHE", "AVATAR_SERVER_DATA"})
