@@ -146,7 +146,7 @@ def check_extremes(make: MakeRenderer) -> None:
     renderer.close()
 
 
-def check_bounded_memory(make: MakeRenderer, *, frames: int = 240) -> None:
+def check_bounded_memory(make: MakeRenderer, *, frames: int = 100) -> None:
     """Once its caches are warm, drawing on takes no more memory."""
     renderer = make()
     frame = I420Frame.empty(*renderer.size)

@@ -67,7 +67,7 @@ _SHAPES: dict[Viseme, MouthShape] = {
         gap=22.0, jaw=0.38, lift=4.0, upper=1.0, lower=0.35, tongue=0.45, width=0.36
     ),
     Viseme.IH: MouthShape(
-        gap=16.0, jaw=0.2, lift=3.4, upper=0.95, lower=0.5, tongue=0.55, width=0.5
+        gap=16.0, jaw=0.2, lift=3.4, upper=0.95, lower=0.6, tongue=0.3, width=0.5
     ),
     Viseme.OH: MouthShape(gap=28.0, jaw=0.55, width=-0.58, round=0.8, upper=0.1, tongue=0.15),
     Viseme.OU: MouthShape(gap=14.0, jaw=0.22, width=-0.92, round=1.0),
