@@ -20,7 +20,7 @@ from avatar_server.processes import Bootstrap, read_bootstrap, when_parent_ends
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT_S = 0.3
+CLOSE_TIMEOUT_S = 0.15
 """A model in the middle of a step cannot be interrupted; the process goes without waiting."""
 
 

@@ -180,7 +180,7 @@ class InferenceService:
         for name in list(self._sessions):
             self._forget(name)
         for worker in self._workers.values():
-            worker.close(0.05)
+            worker.close(0.0)
         if self._models is not None:
             await self._models.llm.close()
 

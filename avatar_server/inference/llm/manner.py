@@ -8,7 +8,7 @@ _SORRY = re.compile(r"\b(sorry|apologi[sz]e|apologies|afraid|unfortunately|my mi
 _SORRY_JA = re.compile(r"すみません|申し訳|ごめん")
 _HAPPY = re.compile(
     r"\b(hi|hello|hey|welcome|glad|happy|delighted|pleasure|nice to meet|thank(s| you)|haha"
-    r"|joke|funny|wonderful|great|love)\b",
+    r"|joke|funny|wonderful|congratulations)\b",
     re.I,
 )
 _HAPPY_JA = re.compile(r"こんにちは|はじめまして|ありがとう|うれしい|嬉しい|楽しい")

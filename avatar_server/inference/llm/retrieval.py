@@ -10,7 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from avatar_server.inference.llm.lexical import content_words, speaks_of_self, speaks_of_you
+from avatar_server.inference.llm.lexical import (
+    content_words,
+    speaks_of_self,
+    speaks_of_you,
+    words,
+)
 
 # Weights of the lexical signal, and with them the default of `llm.fact_threshold`, were chosen on
 # 51 paraphrases of 16 facts' questions and 80 near misses ("How old is the Eiffel Tower?"): at
@@ -21,7 +26,7 @@ KNOWN_WORDS_GAIN = 0.1
 """For a question all of whose content words the fact has."""
 PERSON_COST = 0.05
 """For asking about "you" where the fact's question does not, or the other way round."""
-SELF_COST = 0.15
+SELF_COST = 0.2
 """For asking about "I" where the fact's question is about "you"."""
 
 _QUESTION = re.compile(r"^\s*Q:\s*(?P<question>.+?)\s*A:\s*(?P<answer>.+?)\s*$", re.DOTALL)
@@ -92,10 +97,12 @@ class _Entry:
     fact: Fact
     text: str
     words: frozenset[str] = field(init=False)
+    said: list[str] = field(init=False)
     of_you: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.words = content_words(" ".join((*self.fact.questions, self.fact.passage)))
+        self.said = words(self.text)
         self.of_you = speaks_of_you(self.text)
 
 
@@ -113,9 +120,13 @@ class FactIndex:
         if not self._entries or not text.strip():
             return []
         asked, of_self, of_you = content_words(text), speaks_of_self(text), speaks_of_you(text)
+        said = words(text)
         best: dict[int, Found] = {}
         for entry, similarity in zip(self._entries, self._vectors @ vector, strict=True):
             score = float(similarity)
+            if said == entry.said:
+                # The encoder takes "bye bye" and "Bye bye!" for very different things.
+                score = 1.0
             if asked:
                 unknown = len(asked - entry.words) / len(asked)
                 score += -UNKNOWN_WORDS_COST * unknown if unknown else KNOWN_WORDS_GAIN

@@ -54,6 +54,7 @@ class ReplyTidier:
         self._sentences: list[str] = []
         self._direction = 0
         self._line_start = True
+        self._ending = False
         self.done = False
 
     @property
@@ -76,6 +77,7 @@ class ReplyTidier:
     def flush(self) -> str:
         """What is left at the end of the generated text."""
         out: list[str] = []
+        self._ending = True
         if not self.done and self._raw.strip():
             self._unit(self._raw.strip(), out)
         self._raw = ""
@@ -98,7 +100,7 @@ class ReplyTidier:
             return
         if self._is_direction(unit):
             return
-        if not self._sentence and unit.endswith(":") and self._is_label(unit):
+        if not self._sentence and self._is_label(unit):
             self.done = self.said_anything
             return
         word = _NEVER_SPOKEN.sub("", unit)
@@ -107,7 +109,7 @@ class ReplyTidier:
         self._sentence.append(word)
         if is_end(word) or len(self._sentence) >= MAX_SENTENCE_WORDS:
             self._finish_sentence(out)
-        elif not self._sentences and len(self._sentence) >= HELD_WORDS:
+        elif not (self._sentences or self._ending) and len(self._sentence) >= HELD_WORDS:
             if _LEAKS.search(" ".join(self._sentence)):
                 self._sentence.clear()
                 self.done = True
@@ -125,7 +127,8 @@ class ReplyTidier:
         return True
 
     def _is_label(self, unit: str) -> bool:
-        return unit.strip("*_:").lower() in self._labels
+        bare = unit.strip("*_")
+        return bare.endswith(":") and bare[:-1].strip("*_").lower() in self._labels
 
     def _release(self, out: list[str]) -> None:
         words = self._sentence[self._released :]
