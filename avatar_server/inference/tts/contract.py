@@ -15,6 +15,9 @@ from renderers.contract import VisemeSpan
 SAMPLE_RATE_HZ = 48_000
 """Rate of every piece's samples: that of the Opus track."""
 
+SLOWEST, FASTEST = 0.25, 4.0
+"""Bounds of the relative speed."""
+
 
 class TtsError(RuntimeError):
     """Speech cannot be made; the message says why and what to do."""
@@ -54,7 +57,8 @@ class Synthesizer(Protocol):
         """Speak one clause of speakable text.
 
         The first piece comes as early as the model allows. Closing the generator drops the rest.
-        `speed` is relative (1.0: as trained). Raises `TtsError` for an unknown voice.
+        `speed` is relative (1.0: as trained). Raises `TtsError`, at the call, for an unknown
+        voice or a speed that is not 0.25-4.
         """
         ...
 
@@ -65,3 +69,9 @@ class Synthesizer(Protocol):
     def measure_rtf(self) -> float:
         """Real-time factor here and now: seconds of CPU of this thread per second of sound."""
         ...
+
+
+def check_speed(speed: float) -> None:
+    """Raises `TtsError` where `speed` is nothing that speech models were made for."""
+    if not SLOWEST <= speed <= FASTEST:
+        raise TtsError(f"speed {speed} is not possible: give one from {SLOWEST} to {FASTEST}")

@@ -6,6 +6,7 @@ espeak-ng is GPL-3.0-or-later; it is loaded at run time from the `espeakng-loade
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections import OrderedDict
 
@@ -18,6 +19,11 @@ _INITIALIZE_DONT_EXIT = 0x8000
 _CHARS_UTF8 = 1
 _PHONEMES_IPA = 0x02
 _CACHED_WORDS = 4_096
+
+_UNREADABLE = re.compile(
+    "[\0\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]"
+)
+"""East Asian scripts: espeak-ng names each of their letters ("Japanese letter") in English."""
 
 _library_lock = threading.Lock()
 """The library keeps its voice and its text in process-wide variables."""
@@ -54,7 +60,7 @@ class Espeak:
     def phonemes(self, text: str) -> str:
         """IPA of `text`; words (as espeak-ng joins them) are separated by single blanks."""
         parts: list[str] = []
-        rest = ctypes.c_char_p(text.replace("\0", " ").encode())
+        rest = ctypes.c_char_p(_UNREADABLE.sub(" ", text).encode(errors="replace"))
         with _library_lock:
             self._select_voice()
             while rest.value is not None:

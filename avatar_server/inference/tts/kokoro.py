@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from avatar_server.inference.tts.contract import SpeechPiece, TtsError
+from avatar_server.inference.tts.contract import SpeechPiece, TtsError, check_speed
 from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.kokoro_alphabet import MAX_TOKENS, TOKEN_IDS, rewrite, split
 from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
@@ -66,6 +66,7 @@ class KokoroSynthesizer:
         """See `Synthesizer`. A voice speaks its own accent, whatever `language` says."""
         if voice not in self._styles:
             raise TtsError(f"there is no voice {voice!r}: use one of {', '.join(self._styles)}")
+        check_speed(speed)
         return self._pieces(text, voice, speed)
 
     def warm_up(self) -> None:

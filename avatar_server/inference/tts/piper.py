@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from avatar_server.inference.tts.contract import SpeechPiece, TtsError
+from avatar_server.inference.tts.contract import SpeechPiece, TtsError, check_speed
 from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
 from avatar_server.inference.tts.phonemes import PAUSES, Phone, phonemize
@@ -31,9 +31,10 @@ from avatar_server.inference.tts.timeline import TimedPhone, build_timeline
 _HOP = 256
 """Samples per latent frame in all of piper's VITS configurations."""
 _CONTEXT_FRAMES = 10
-_NEXT_WINDOW_FRAMES = (96, 160)
-"""Frames of the second window, and of all later ones: sound is buffered by then."""
-_SMALLEST_REST_FRAMES = 32
+_NEXT_WINDOW_FRAMES = (48, 128, 160)
+"""Frames of the second window and of later ones: each must be decoded, on a busy machine too,
+before the sound of those before it has been played."""
+_SMALLEST_REST_FRAMES = 40
 """A shorter rest joins the window before it: its context would cost more than itself."""
 _LEAD_FRAMES = 3
 """Decoded before the first phoneme: its onset may be early."""
@@ -118,6 +119,7 @@ class PiperSynthesizer:
         """See `Synthesizer`. The voice's own language is spoken, whatever `language` says."""
         if voice != self._voice:
             raise TtsError(f"there is no voice {voice!r}: this synthesiser has {self._voice!r}")
+        check_speed(speed)
         return self._pieces(text, speed)
 
     def warm_up(self) -> None:

@@ -63,6 +63,14 @@ def test_nothing_to_say_gives_no_phonemes(espeak: Espeak) -> None:
     assert phonemize(" ... — ", espeak).phones == []
 
 
+def test_letters_of_another_script_are_not_named_one_by_one(espeak: Espeak) -> None:
+    assert said(phonemize("hello こんにちは friend", espeak)) == {
+        "hello": "həlˈoʊ",
+        "こんにちは": "",
+        "friend": "fɹˈɛnd",
+    }
+
+
 def test_two_languages_do_not_disturb_each_other() -> None:
     american, british = Espeak("en-us"), Espeak("en-gb-x-rp")
     before = american.phonemes("water in the bath")

@@ -179,6 +179,11 @@ def test_an_unknown_voice_is_refused_in_words(
         kokoro.synthesize("Hi.", "nobody", 1.0, "en")
 
 
+def test_an_impossible_speed_is_refused_in_words(piper: PiperSynthesizer) -> None:
+    with pytest.raises(TtsError, match="speed 0"):
+        piper.synthesize("Hi.", "piper-joe", 0, "en")
+
+
 def test_kokoro_words_and_visemes_fit_the_sound(kokoro: KokoroSynthesizer) -> None:
     text = "Bob paid 3.5 pounds."
     pieces = list(kokoro.synthesize(text, "bm_george", 1.0, "en"))
