@@ -49,6 +49,8 @@ _IDLE_WAIT_S = 0.5
 """How often the video thread looks up while nobody watches; a join wakes it at once."""
 _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
+_REFINING_FRAMES = 8
+"""Unchanged frames that are still encoded, in which what motion blurred becomes sharp."""
 _NICE = -10
 _WINDOW = 150
 """Frames over which the medians of `MediaStats` are taken: 5 s."""
@@ -230,6 +232,7 @@ class MediaEngine:
         ring = FrameRing(video.width, video.height)
         encoders: dict[VideoCodec, VideoEncoder] = {}
         drawn = False
+        unchanged = 0
         while not self._stopping.is_set():
             codecs = self.fanout.codecs
             now = timeline.media_time(self._clock.now())
@@ -253,6 +256,9 @@ class MediaEngine:
             if self._source.draw(media_time, ring.next) or not drawn:
                 ring.advance()
                 drawn = True
+                unchanged = 0
+            else:
+                unchanged += 1
             rendered = time.thread_time()
             if self._keyframe_requested.is_set():
                 self._keyframe_requested.clear()
@@ -261,7 +267,8 @@ class MediaEngine:
             self._drop_encoders(encoders, codecs)
             timestamp = pacer.timestamp(tick.number)
             for codec in codecs:
-                self._encode(encoders, codec, ring.last, timestamp, keyframe)
+                still = unchanged > _REFINING_FRAMES and not keyframe
+                self._encode(encoders, codec, ring.last, timestamp, keyframe, still)
             self._render_ms.append((rendered - started) * 1e3)
             self._encode_ms.append((time.thread_time() - rendered) * 1e3)
             self._frames += 1
@@ -274,6 +281,7 @@ class MediaEngine:
         frame: I420Frame,
         timestamp: int,
         keyframe: bool,
+        still: bool,
     ) -> None:
         settings = self._video_settings
         encoder = encoders.get(codec)
@@ -283,7 +291,9 @@ class MediaEngine:
         elif isinstance(encoder, H264Encoder):
             encoder.configure(settings)
         try:
-            encoded = encoder.encode(frame, timestamp, keyframe)
+            encoded = encoder.repeat(timestamp) if still else None
+            if encoded is None:
+                encoded = encoder.encode(frame, timestamp, keyframe)
         except EncoderError:
             # One picture lost; the encoder opens itself again with the next, on a keyframe.
             logger.exception("a frame could not be encoded")

@@ -24,6 +24,10 @@ class VideoEncoder(Protocol):
         """
         ...
 
+    def repeat(self, timestamp: int) -> EncodedVideo | None:
+        """The last picture once more, where that can be said without encoding; else `None`."""
+        ...
+
     def close(self) -> None: ...
 
 

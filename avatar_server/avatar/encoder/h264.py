@@ -9,6 +9,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType
 
 from avatar_server.avatar.encoder.base import EncoderError, wrap_i420
+from avatar_server.avatar.encoder.repeat import PictureRepeater
 from avatar_server.avatar.packets import EncodedVideo, packetize_h264
 from avatar_server.config import VideoSettings
 from renderers.contract import I420Frame
@@ -25,6 +26,7 @@ class H264Encoder:
     def __init__(self, settings: VideoSettings) -> None:
         self._settings = settings
         self._context: VideoCodecContext | None = None
+        self._repeater = PictureRepeater()
         self._sequence = 0
 
     @property
@@ -50,16 +52,25 @@ class H264Encoder:
         except av.FFmpegError as error:
             self.close()
             raise EncoderError(f"x264 failed: {error}") from error
-        stream = b"".join(bytes(packet) for packet in packets)
-        is_key = any(packet.is_keyframe for packet in packets)
+        stream = self._repeater.follow(b"".join(bytes(packet) for packet in packets))
+        return self._packed(stream, timestamp, any(packet.is_keyframe for packet in packets))
+
+    def repeat(self, timestamp: int) -> EncodedVideo | None:
+        """The last picture once more, without work; `None` where it has to be encoded."""
+        if self._context is None or not self._repeater.ready:
+            return None
+        return self._packed(self._repeater.repeat(), timestamp, False)
+
+    def close(self) -> None:
+        self._context = None
+        self._repeater = PictureRepeater()
+
+    def _packed(self, stream: bytes, timestamp: int, is_key: bool) -> EncodedVideo:
         payloads = packetize_h264(stream)
         sequence = self._sequence
         self._sequence += 1
         size = sum(map(len, payloads))
         return EncodedVideo("h264", sequence, timestamp, is_key, payloads, size)
-
-    def close(self) -> None:
-        self._context = None
 
     def _open(self, width: int, height: int) -> VideoCodecContext:
         settings = self._settings
@@ -88,10 +99,11 @@ class H264Encoder:
             context.color_trc = 1
             context.colorspace = 1
             context.color_range = 1
-            context.profile = "Constrained Baseline"
             context.options = {
                 "preset": settings.preset,
                 "tune": "zerolatency",
+                # As an option: libav's own profile field does not reach x264's.
+                "profile": "baseline",
                 "crf": f"{settings.crf:g}",
                 "maxrate": str(cap),
                 "bufsize": str(cap // 2),

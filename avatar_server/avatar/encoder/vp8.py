@@ -46,6 +46,9 @@ class Vp8Encoder:
         size = sum(map(len, payloads))
         return EncodedVideo("vp8", sequence, timestamp, is_key, payloads, size)
 
+    def repeat(self, timestamp: int) -> EncodedVideo | None:
+        return None
+
     def close(self) -> None:
         self._context = None
 
