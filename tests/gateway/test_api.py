@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import OFFER, SDP, Gateway, GatewayFactory, SharedRunner, eventually
+from tests.gateway.support import OFFER, SDP, Gateway, GatewayFactory, SharedRunner, eventually
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .conftest import FAKES, OFFER, SDP
+from tests.gateway.support import FAKES, OFFER, SDP
 
 END_S = 3.0
 

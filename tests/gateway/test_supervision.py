@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from .conftest import OFFER, Gateway, GatewayFactory, eventually
+from tests.gateway.support import OFFER, Gateway, GatewayFactory, eventually
 
 BACK_S = 20.0  # far above what is asked of the product: these machines may be busy
 

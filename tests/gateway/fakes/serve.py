@@ -4,11 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from gateway.conftest import fake_avatars, fake_commands
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from avatar_server import cli
+from tests.gateway.support import fake_avatars, fake_commands
 
 if __name__ == "__main__":
     cli.ensure_models = lambda settings, console: None
