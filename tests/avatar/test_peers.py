@@ -391,3 +391,29 @@ async def test_close_ends_every_viewer_and_refuses_new_ones() -> None:
     await running.close()
     await asyncio.gather(one.close(), two.close())
     assert not [t for t in threading.enumerate() if t.name.startswith("media-")]
+
+
+async def test_a_still_picture_goes_on_at_30_frames_of_a_few_bytes() -> None:
+    async with session(small()) as running:
+        client = Client("v1")
+        try:
+            await client.join(running.peers)
+            await until(lambda: len(client.pictures) > 10)
+            running.source.still = True
+            await until(lambda: len(client.payloads) > 20 and len(client.payloads[-1][2]) < 20)
+            seen = len(client.pictures)
+            await until(lambda: len(client.pictures) > seen + 20)
+            assert np.array_equal(client.pictures[-1][2], client.pictures[-10][2])
+            # A viewer who joins meanwhile gets a keyframe of it, and motion goes on after.
+            late = Client("late")
+            await late.join(running.peers)
+            await until(lambda: len(late.pictures) > 5)
+            running.source.still = False
+            drawn = len(running.source.drawn)
+            await until(lambda: len(running.source.drawn) > drawn + 15)
+            seen = len(late.pictures)
+            await until(lambda: len(late.pictures) > seen + 5)
+            assert not np.array_equal(late.pictures[-1][2], late.pictures[-5][2])
+            await late.close()
+        finally:
+            await client.close()
