@@ -94,10 +94,12 @@ class InferenceClient:
         *,
         interval_s: float = 1.0,
         silence_s: float = 8.0,
+        keep_alive_s: float = 30.0,
         max_jobs: int = 64,
     ) -> None:
         """`interval_s`: how often its status is asked. `silence_s`: a busy inference process on a
-        loaded machine may be this late to answer; longer is a hang. `max_jobs`: the most at once.
+        loaded machine may be this late to answer; longer is a hang. `keep_alive_s`: how often an
+        idle session is made known again, so that it is not forgotten. `max_jobs`: the most at once.
         """
         self.on_available: Callable[[bool], None] | None = None
         self._clock = clock or MonotonicClock()
@@ -113,10 +115,12 @@ class InferenceClient:
             language=spec.language,
         )
         self._interval_s, self._silence_s, self._max_jobs = interval_s, silence_s, max_jobs
+        self._keep_alive_s = keep_alive_s
         self._jobs: dict[str, Handler] = {}
         self._available = False
         self._pid: int | None = None
         self._opening_since: float | None = None
+        self._opened_at = 0.0
         self._last_heard = self._clock.now()
         self._socket: zmq.asyncio.Socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.IDENTITY, session.encode())
@@ -209,12 +213,15 @@ class InferenceClient:
             if self._available and self._clock.now() - self._last_heard > self._silence_s:
                 self._lose(f"inference was silent for {self._silence_s:.0f} s")
             self._send(AskInferenceStatus())
+            if self._available and self._clock.now() - self._opened_at > self._keep_alive_s:
+                self._opened_at = self._clock.now()
+                self._send(self._open)
 
     def _handle(self, message: messages.AnyMessage) -> None:
         if isinstance(message, InferenceStatus):
             self._on_status(message)
         elif isinstance(message, SessionOpened):
-            self._opening_since = None
+            self._opening_since, self._opened_at = None, self._clock.now()
             self._set_available(True)
         elif isinstance(message, ReplyAudio):
             if handler := self._jobs.get(message.job):

@@ -73,8 +73,9 @@ class Requests:
         """Recognise `pcm` (16 kHz) and judge whether the turn is over."""
         check = CheckRun(number, viewer, pcm, at, began, self._job("stt"), self._job("eot"))
         self._checks[number] = check
-        self._ask_end_of_turn(check)
+        # The transcript first: on it the reply is begun, while the judgement is still awaited.
         self._ask_transcript(check)
+        self._ask_end_of_turn(check)
 
     def cancel_check(self, number: int | None) -> None:
         """The check, and a reply prepared on it, are void."""

@@ -90,11 +90,17 @@ class Server:
 
 
 class Rig:
-    def __init__(self, context: zmq.asyncio.Context, silence_s: float) -> None:
+    def __init__(self, context: zmq.asyncio.Context, silence_s: float, keep_alive_s: float) -> None:
         self.context = context
         self.server = Server(context, pid=1)
         self.client = InferenceClient(
-            context, self.server.endpoint, "s1", SPEC, interval_s=0.05, silence_s=silence_s
+            context,
+            self.server.endpoint,
+            "s1",
+            SPEC,
+            interval_s=0.05,
+            silence_s=silence_s,
+            keep_alive_s=keep_alive_s,
         )
         self.changes: list[bool] = []
         self.client.on_available = self.changes.append
@@ -114,9 +120,9 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def connected(silence_s: float = 30.0) -> AsyncIterator[Rig]:
+async def connected(silence_s: float = 30.0, keep_alive_s: float = 30.0) -> AsyncIterator[Rig]:
     context = zmq.asyncio.Context()
-    rig = Rig(context, silence_s)
+    rig = Rig(context, silence_s, keep_alive_s)
     running = asyncio.create_task(rig.client.run())
     try:
         await rig.until(lambda: rig.client.available)
@@ -242,6 +248,15 @@ def test_a_session_that_was_forgotten_is_opened_again() -> None:
             rig.transcribe("b")
             await rig.until(lambda: len(rig.events) == 2)
             assert isinstance(rig.events[1], Transcript)
+
+    asyncio.run(check())
+
+
+def test_an_idle_session_is_kept_known_without_an_interruption() -> None:
+    async def check() -> None:
+        async with connected(keep_alive_s=0.1) as rig:
+            await rig.until(lambda: rig.server.count(OpenSession) >= 3)
+            assert rig.changes == [True]
 
     asyncio.run(check())
 
