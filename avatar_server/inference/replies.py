@@ -13,6 +13,7 @@ from avatar_server.clock import Clock
 from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
+from avatar_server.inference.llm.tidy import is_end
 from avatar_server.inference.scheduler import Urgency
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
 from avatar_server.inference.workers import ResourceWorker
@@ -25,7 +26,7 @@ CLAUSES_AHEAD = 32
 
 
 class Cutter(Protocol):
-    """Cuts text that comes in pieces into clauses."""
+    """Cuts text that comes in pieces into clauses; after `flush` it begins a new text."""
 
     def feed(self, text: str) -> list[str]: ...
 
@@ -176,7 +177,11 @@ class ReplyMaker:
         try:
             async with contextlib.aclosing(pieces):
                 async for piece in pieces:
-                    for clause in cutter.feed(piece):
+                    certain = cutter.feed(piece)
+                    if is_end(piece.rsplit(maxsplit=1)[-1]):
+                        # The next sentence comes only when it is whole: not to be waited for.
+                        certain += cutter.flush()
+                    for clause in certain:
                         self._progress.mark("llm_first_clause", clock.now() - began)
                         await clauses.put(clause)
             for clause in cutter.flush():
