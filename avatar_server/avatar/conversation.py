@@ -40,6 +40,9 @@ _KEEP_MARGIN_S = 5.0
 _ECHO_DELAY_S = 1.0
 # Loudspeaker, room, microphone and network bring an echo back within this time.
 
+_OUTAGE_S = 1.0
+# A reconnection is quicker: nobody needs to hear of it who does not wait for an answer.
+
 _ATTITUDES = {
     "hearing": Attitude.LISTENING,
     "thinking": Attitude.THINKING,
@@ -85,6 +88,7 @@ class Conversation:
         interval_s = settings.turns.partial_interval_ms / 1000
         self._partials = Partials(session, inference, interval_s, self._show_unfinished)
         self._greeting_due = spec.greeting
+        self._gone_since = None if inference.available else clock.now()
 
     # --- what others read -----------------------------------------------------------------------
 
@@ -255,6 +259,9 @@ class Conversation:
         for check in self._requests.lost_checks(now - PATIENCE_S):
             self.on_check_failed(check)
         self._turns.tick(now)
+        gone = self._gone_since is not None and now - self._gone_since > _OUTAGE_S
+        if gone and len(self._audience):
+            self._page.outage()
         if self._greeting_due and self._inference.available and len(self._audience):
             # Once: whoever comes later joins a conversation.
             greeting, self._greeting_due = self._greeting_due, ""
@@ -264,13 +271,13 @@ class Conversation:
 
     def _on_available(self, available: bool) -> None:
         if available:
+            self._gone_since = None
             self._page.recovered()
             self._requests.retry_checks()
             self._turns.on_recovered()
             self.tick()
             return
-        if len(self._audience):
-            self._page.outage()
+        self._gone_since = self._clock.now()
         self._show()
 
     def _show(self) -> None:

@@ -322,6 +322,19 @@ def test_speech_recognised_while_inference_is_away_is_answered_after_its_return(
     assert [t.outcome for t in session.traces] == ["answered"]
 
 
+def test_a_short_loss_of_inference_that_nobody_waits_for_is_not_told(session: Simulation) -> None:
+    session.inference.kill()
+    session.run(0.6)
+    session.inference.revive()
+    session.run(1.0)
+    assert not session.of_type(events.Notice)
+    session.inference.kill()
+    session.run(1.5)
+    session.inference.revive()
+    codes = [e.code for e in session.of_type(events.Notice)]
+    assert codes == ["inference_unavailable", "inference_back"]
+
+
 def test_after_ten_seconds_without_inference_the_viewer_is_told(session: Simulation) -> None:
     session.inference.kill()
     session.run(1.0, "ann")
