@@ -174,12 +174,19 @@ class PageGateway:
         assert not self._thread.is_alive(), "the test gateway did not end"
         self._thread = None
 
+    def viewer(self) -> Viewer:
+        """The first viewer; a page counts itself as connected a little before it is one here."""
+        self.wait_for(lambda: bool(self.viewers))
+        return next(iter(self.viewers.values()))
+
     def say(self, *sent: events.ServerEvent) -> None:
         """Sends events to every viewer."""
+        self.viewer()
         self._call(self._say(sent))
 
     def drop_viewers(self) -> None:
         """Ends every peer, as the death of an avatar process would."""
+        self.viewer()
         self._call(self._close_all())
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:

@@ -166,7 +166,7 @@ def test_joining_with_a_microphone_shows_the_moving_avatar_at_the_sessions_addre
     assert page.url == f"{gateway.url}/s/s1"
     assert gateway.script.sessions == {"s1": "otto"}
     assert gateway.script.offers == [("s1", True)]
-    assert next(iter(gateway.viewers.values())).sends_audio
+    assert gateway.viewer().sends_audio
     until(page, "document.querySelector('#video').videoWidth === 640")
     until(page, "avatarPage.media !== null && avatarPage.media.fps > 5")
     assert page.get_attribute("#state", "data-state") == "idle"
@@ -177,7 +177,7 @@ def test_joining_with_a_microphone_shows_the_moving_avatar_at_the_sessions_addre
 def test_joining_without_a_microphone_sends_no_sound(gateway: PageGateway, open_page: Open) -> None:
     page = open_page()
     join(page, "#talk-typing")
-    assert not next(iter(gateway.viewers.values())).sends_audio
+    assert not gateway.viewer().sends_audio
     assert page.evaluate("avatarPage.microphone") == "none"
     page.click("#mic")
     gateway.wait_for(lambda: any(v.sends_audio for v in gateway.viewers.values()))
@@ -320,7 +320,7 @@ def test_the_microphone_shows_its_level_and_can_be_muted(open_page: Open) -> Non
 def test_leaving_says_goodbye_both_ways(gateway: PageGateway, open_page: Open) -> None:
     page = open_page()
     join(page)
-    viewer = next(iter(gateway.viewers))
+    viewer = gateway.viewer().id
     page.click("#leave")
     gateway.wait_for(lambda: gateway.script.deleted == [viewer])
     gateway.wait_for(lambda: gateway.count(events.Bye) == 1)
@@ -332,7 +332,7 @@ def test_leaving_says_goodbye_both_ways(gateway: PageGateway, open_page: Open) -
 def test_closing_the_tab_frees_the_place(gateway: PageGateway, open_page: Open) -> None:
     page = open_page()
     join(page)
-    viewer = next(iter(gateway.viewers))
+    viewer = gateway.viewer().id
     page.goto("about:blank")
     gateway.wait_for(lambda: viewer in gateway.script.deleted)
 
@@ -579,7 +579,7 @@ def test_an_avatar_that_falls_silent_is_connected_to_anew(
 ) -> None:
     page = open_page()
     join(page)
-    first = next(iter(gateway.viewers))
+    first = gateway.viewer().id
     gateway.script.answer_pings = False
     gateway.wait_for(lambda: first in gateway.script.deleted)
     gateway.script.answer_pings = True

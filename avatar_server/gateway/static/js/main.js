@@ -54,7 +54,7 @@ class Page {
     addEventListener("popstate", () => this.#route());
     addEventListener("pagehide", () => this.#visit?.leave());
     addEventListener("pageshow", (event) => {
-      if (event.persisted) location.reload();
+      if (event.persisted && document.body.dataset.view === "session") location.reload();
     });
     addEventListener("online", () => this.#visit?.retryNow());
     document.addEventListener("visibilitychange", () => this.#visibility());

@@ -25,8 +25,8 @@ export class NoticeBoard {
   }
 
   clear(...slots) {
-    for (const slot of slots) this.#notices.delete(slot);
-    this.#render();
+    const changed = slots.filter((slot) => this.#notices.delete(slot));
+    if (changed.length > 0) this.#render();
   }
 
   clearAll() {

@@ -65,7 +65,9 @@ export class Visit extends EventTarget {
       } catch (error) {
         if (this.#left) return;
         this.#emit("link", "down");
-        if (!(await this.#recover(error))) return;
+        const next = await this.#recover(error);
+        if (next === "stop") return;
+        if (next === "now") continue;
       }
       await this.#pause(jitter(BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)]));
       attempt += 1;
@@ -159,31 +161,34 @@ export class Visit extends EventTarget {
     }
   }
 
-  /** Says what went wrong and waits as it asks; false where there is nothing to come back to. */
+  /**
+   * Says what went wrong. Gives "now" where it waited as the server asked, "later" to try again
+   * after a pause, "stop" where there is nothing to come back to.
+   */
   async #recover(error) {
     if (error instanceof Unreachable) {
       this.#trouble(words.gone(navigator.onLine === false));
-      return true;
+      return "later";
     }
     if (!(error instanceof ApiError)) {
       console.error(error);
       this.#trouble(words.lost("error"));
-      return true;
+      return "later";
     }
     if (error.status === 404 && this.#session) {
       if (!this.#mayStart) return this.#over(words.ended(null));
       this.#session = null;
-      return true;
+      return "later";
     }
     if (error.status === 503 || error.status === 429) {
       this.#trouble(words.busy(error));
       const askedMs = (error.retryAfterS ?? 0) * 1_000;
       await this.#pause(Math.min(Math.max(askedMs, 500), MAX_RETRY_AFTER_MS));
-      return true;
+      return "now";
     }
     if (error.status >= 500) {
       this.#trouble(words.serverError(error));
-      return true;
+      return "later";
     }
     return this.#over(words.refused(error));
   }
@@ -191,7 +196,7 @@ export class Visit extends EventTarget {
   #over(notice) {
     this.#leaving.abort();
     this.#emit("over", notice);
-    return false;
+    return "stop";
   }
 
   #pause(ms) {
