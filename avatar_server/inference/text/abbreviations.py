@@ -63,12 +63,10 @@ _ANYWHERE = {
     "C#": "C sharp",
     "F#": "F sharp",
     ".NET": "dot net",
-    "Wi-Fi": "why fie",
-    "WiFi": "why fie",
-    "Ph.D.": "P H D",
-    "PhD": "P H D",
+    "WiFi": "Wi-Fi",
+    "Ph.D.": "PhD",
 }
-_KEEPS_STOP = frozenset({"etc.", "et al.", "Jr.", "Sr.", "Inc.", "Ltd.", "Corp.", "Co.", "Ph.D."})
+_KEEPS_STOP = frozenset({"etc.", "et al.", "Jr.", "Sr.", "Inc.", "Ltd.", "Corp.", "Co."})
 """May end a sentence, so that their stop is the sentence's where a capital or nothing follows."""
 
 _NAME_TITLE = re.compile(
@@ -92,20 +90,13 @@ _NUMBERED_WORDS = {
     "pp": "pages",
     "eq": "equation",
 }
-_DOTTED_LETTERS = re.compile(r"(?<![\w.])((?:[A-Za-z]\.){2,})(?!\w)")
 _CAPITALS = re.compile(r"(?<![\w'’])([A-Z]{2,})(?:(['’]?s)(?!\w))?(?![\w'’])")
-_TWO_LETTER_WORDS = _set(
-    "AM AN AS AT BE BY DO GO HE IF IN IS IT ME MY NO OF OH ON OR SO TO UP US WE"
-)
-_EMPHASISED = _set(
+_COMMON = _set(
     "AND ARE ALL ANY BUT CAN DID FOR GET HAD HAS HER HIM HIS HOW ITS LET MAY NEW NOT NOW OFF "
     "OLD ONE OUR OUT OWN SEE SHE THE TOO TWO USE WAS WAY WHO WHY YES YET YOU RED BIG BAD STOP"
 )
-_SAID_AS_WORDS = _set(
-    "AIDS ASAP BASIC FIFA GIF JPEG LASER LEGO LIDAR NASA NATO OPEC PIN RADAR RAM ROM SCUBA "
-    "SIM SONAR UNESCO UNICEF UNIX YOLO ZIP JSON YAML COVID"
-)
-_INITIALISMS = _set("YMCA IEEE UEFA ISBN EULA")
+_SPELLED = _set("AWS EULA FAQ UEFA YMCA")
+"""Taken by espeak-ng for words; it spells most others, and knows those that are not spelled."""
 _VOWELS = frozenset("AEIOUY")
 _SENTENCES = re.compile(r"(?<=[.?!])(?=\s)")
 _Words = list[tuple[re.Pattern[str], str]]
@@ -147,25 +138,20 @@ def expand_abbreviations(text: str) -> str:
     text = _STREET.sub("Street", text)
     text = _NAME_TITLE.sub(lambda m: _BEFORE_NAME[m.group(1) + "."], text)
     text = _NUMBERED.sub(lambda m: _NUMBERED_WORDS[m.group(1).lower()] + " ", text)
-    text = _ABBREVIATION.sub(_abbreviation, text)
-    return _DOTTED_LETTERS.sub(_letters_with_stops, text)
+    return _ABBREVIATION.sub(_abbreviation, text)
 
 
 def expand_acronyms(text: str) -> str:
-    """Words in capitals: spelled, or made lower case where they only shout."""
+    """Words in capitals: made lower case where they only shout, spelled where that is needed."""
     return "".join(_sentence_acronyms(part) for part in _SENTENCES.split(text))
 
 
 def _sentence_acronyms(text: str) -> str:
     words = re.findall(r"[A-Za-z]{2,}", text)
     loud = [word for word in words if word.isupper()]
-    plain = sum(word in _EMPHASISED or (len(word) > 3 and _sounds(word)) for word in loud)
+    plain = sum(word in _COMMON or (len(word) > 3 and bool(_VOWELS & set(word))) for word in loud)
     shouting = plain > 1 and len(loud) * 2 > len(words)
-    return _CAPITALS.sub(lambda m: _capitals(m.group(1), m.group(2), shouting), text)
-
-
-def _sounds(word: str) -> bool:
-    return bool(_VOWELS & set(word)) and word not in _INITIALISMS
+    return _CAPITALS.sub(lambda m: _capitals(m.group(1), m.group(2) or "", shouting), text)
 
 
 def _replaced(text: str, words: _Words) -> str:
@@ -181,25 +167,7 @@ def _abbreviation(match: re.Match[str]) -> str:
     return _ANYWHERE[short] + ("." if ends else "")
 
 
-def _letters_with_stops(match: re.Match[str]) -> str:
-    rest = match.string[match.end() :].lstrip()
-    spelled = " ".join(match.group(1).replace(".", "").upper())
-    return spelled + ("." if not rest else "")
-
-
-def _capitals(word: str, plural: str | None, shouting: bool) -> str:
-    ending = plural or ""
-    if word in _TWO_LETTER_WORDS or word in _EMPHASISED or word in _SAID_AS_WORDS:
-        known_word = word in _SAID_AS_WORDS or word == "US"
-        if word == "US" and not shouting:
-            return "U S" + _possessive(ending)
-        return word + ending if known_word else word.lower() + ending
-    if shouting:
-        return word.lower() + ending
-    if len(word) > 3 and _sounds(word):
-        return word.lower() + ending
-    return " ".join(word) + _possessive(ending)
-
-
-def _possessive(ending: str) -> str:
-    return "'s" if ending else ""
+def _capitals(word: str, ending: str, shouting: bool) -> str:
+    if word in _SPELLED:
+        return "-".join(word) + ("'s" if ending else "")
+    return (word.lower() if shouting else word) + ending

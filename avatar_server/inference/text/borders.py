@@ -16,7 +16,7 @@ def _set(words: str) -> frozenset[str]:
 
 TITLES = _set(
     "mr mrs ms mx dr prof rev hon st sr jr gen col capt lt sgt gov sen rep pres mt ft vs no fig "
-    "figs eq sec vol pp ed eds al approx dept est cf viz ca"
+    "figs eq sec vol pp ed eds al approx dept est cf viz ca incl excl tel ext"
 )
 """Abbreviations (without their dot) that are followed by what they belong to."""
 CLOSERS = _set("etc inc ltd corp co jan feb mar apr jun jul aug sep sept oct nov dec")
@@ -33,7 +33,8 @@ _PROTECTED = re.compile(
     r"```.*?(?:```|\Z)"
     r"|`[^`\n]*(?:`|\Z)"
     r"|\[[^\]\n]*\]\([^)\s]*\)?"
-    r"|\[[^\]\n]*\]?\Z",
+    r"|\[[^\]\n]*\]?\Z"
+    r"|(?<!\S)\(\w[^()\n]{0,80}(?:\)|\Z)",
     re.DOTALL,
 )
 _AVOID_AFTER = _set(

@@ -156,7 +156,7 @@ def _money(symbol: str, amount: str, scale: str | None) -> str:
 
 
 def _time(hour: int, minute: int, half: str | None) -> str:
-    half_words = f" {half[0].upper()} M" if half else ""
+    half_words = f" {half.lower()}.m." if half else ""
     if minute == 0:
         if half_words:
             return _cardinal(hour) + half_words

@@ -12,6 +12,8 @@ PAUSES = frozenset(".,;:?!…—")
 STRESS = frozenset("ˈˌ")
 _VOWELS = frozenset("aeiouyæɐɑɒɔəɚɛɜɝɪɨʉʊʌɯɵøœɤᵻᵊAIOWYQ")
 _EDGE = re.compile(r"^[^\w$€£¥%+@#&=]+|[^\w$€£¥%+@#&=]+$", re.UNICODE)
+_DOTTED_LETTERS = re.compile(r"(?:[^\W\d_]\.){2,}")
+"""Such as `p.m.`: its last stop ends no sentence, unless the text ends with it."""
 _PAUSE_OF = {"–": "—", "。": ".", "、": ",", "！": "!", "？": "?", "：": ":", "；": ";"}
 
 _INSERT = 0.7
@@ -60,7 +62,8 @@ def phonemize(text: str, source: Grapheme2Phoneme) -> PhonemizedText:
         core = _EDGE.sub("", word)
         if core:
             phrase.append((index, core))
-        if pause := _pause_after(word):
+        abbreviated = _DOTTED_LETTERS.fullmatch(word) and index < len(words) - 1
+        if not abbreviated and (pause := _pause_after(word)):
             say_phrase()
             if phones and phones[-1].symbol not in PAUSES:
                 phones.append(Phone(pause, None))

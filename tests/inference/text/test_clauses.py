@@ -102,6 +102,7 @@ def test_later_clauses_are_longer_than_the_first() -> None:
         "`run a, b. Then C`",
         "[a, b. C](https://example.org)",
         "1. First",
+        "(incl. 20% tax, as ever)",
     ],
 )
 def test_these_are_never_cut(kept: str) -> None:

@@ -53,6 +53,14 @@ def test_punctuation_is_kept_as_symbols_of_its_own(espeak: Espeak) -> None:
     assert [s for s in symbols if s in ",.?!"] == [",", "?", "!"]
 
 
+def test_the_stop_of_an_abbreviation_is_no_pause(espeak: Espeak) -> None:
+    spoken = phonemize("From nine a.m. to five p.m.", espeak)
+    symbols = "".join(p.symbol for p in spoken.phones)
+    assert symbols.count(".") == 1
+    assert symbols.endswith(".")
+    assert said(spoken)["a.m."] == "ˌeɪˈɛm"
+
+
 def test_a_word_without_sound_has_no_phonemes(espeak: Espeak) -> None:
     spoken = phonemize("here — there ...", espeak)
     assert spoken.words == ["here", "—", "there", "..."]

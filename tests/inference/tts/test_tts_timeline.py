@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avatar_server.inference.tts.phonemes import Phone
@@ -91,6 +91,7 @@ def test_no_sound_is_silence_from_end_to_end() -> None:
     assert (timeline.words[0].start, timeline.words[0].end) == (0.0, 0.0)
 
 
+@settings(deadline=None)
 @given(st.text("pfθtkʃsnɹaɛɪoʊuˈːhʔ ,.AIOWY", max_size=40), st.floats(0, 0.19))
 def test_visemes_have_neither_holes_nor_overlaps(symbols: str, cut: float) -> None:
     timed = row(symbols)
