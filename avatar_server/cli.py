@@ -20,6 +20,8 @@ from avatar_server.gateway.children import ChildCommands
 from avatar_server.observe.logging import setup_logging
 
 FINE, FAILED, WRONG_USE = 0, 1, 2
+INTERRUPTED = 130
+"""As shells do it: 128 + SIGINT."""
 
 app = typer.Typer(
     help="A WebRTC server for talking avatars.",
@@ -156,7 +158,12 @@ def serve(
     except CannotListen as error:
         raise stop_with(str(error), WRONG_USE) from error
     with listener:
-        ensure_models(settings, console)
+        try:
+            ensure_models(settings, console)
+        except KeyboardInterrupt:
+            raise stop_with(
+                "Stopped. The next start goes on with the models.", INTERRUPTED
+            ) from None
         asyncio.run(
             run_gateway(
                 settings,
@@ -278,11 +285,7 @@ def report_figures(figures: Mapping[str, Any], json_file: Path | None) -> None:
 
 def main() -> None:
     """The `avatar-server` command."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
-        sys.exit(130)
+    app()
 
 
 if __name__ == "__main__":

@@ -50,6 +50,17 @@ def test_wrong_use_is_told_in_words_with_exit_code_2(
     assert words in output
 
 
+def test_ctrl_c_while_models_are_fetched_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(settings: object, console: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "ensure_models", interrupted)
+    monkeypatch.setattr(cli, "setup_logging", lambda settings, role: None)
+    code, output = invoke("serve", "--port", "0")
+    assert code == 130
+    assert "Stopped" in output
+
+
 def test_a_broken_avatar_is_named_with_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "Bad Name").mkdir()
     (tmp_path / "Bad Name" / "avatar.yaml").write_text("title: x\n", encoding="utf-8")

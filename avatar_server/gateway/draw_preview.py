@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from avatar_server.processes import when_parent_ends
+
 LOWEST_PRIORITY = 19
 WIDTH_PX, HEIGHT_PX = 1280, 720
 
@@ -42,4 +44,5 @@ def _write(path: Path, draw: Callable[[], bytes]) -> None:
 
 
 if __name__ == "__main__":
+    when_parent_ends(lambda: os._exit(1))
     sys.exit(main())

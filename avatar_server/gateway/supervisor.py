@@ -104,8 +104,8 @@ class Keeper:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._child is not None:
-            child, self._child = self._child, None
-            await child.end(grace_s)
+            await self._child.end(grace_s)
+            self._child = None
 
     async def _run(self) -> None:
         while True:
