@@ -6,11 +6,12 @@ requests, to receive audio without a fixed delay, or to tell when a peer was las
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import metadata
 from typing import Any
 
-from aiortc import RTCRtpReceiver, RTCRtpTransceiver
+from aiortc import RTCPeerConnection, RTCRtpReceiver, RTCRtpTransceiver
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtp import RtpPacket
@@ -65,6 +66,26 @@ def take_packets(receiver: RTCRtpReceiver, packet: Callable[[int, int, bytes], N
     and stops for 320 ms at a lost packet, and its decoder get nothing.
     """
     _set(receiver, "_RTCRtpReceiver__jitter_buffer", _Tap(packet))
+
+
+def offer_loopback(connection: RTCPeerConnection) -> None:
+    """Answer with the loopback address where this machine has no other.
+
+    aiortc leaves loopback out, so that on a machine without a network a browser beside the
+    server could not reach it. Call before the local description is set.
+    """
+    for transceiver in connection.getTransceivers():
+        ice = transceiver.receiver.transport.transport.iceGatherer._connection
+        _set(ice, "get_component_candidates", partial(_gather, ice.get_component_candidates))
+
+
+async def _gather(
+    gather: Callable[..., Awaitable[list[Any]]],
+    component: int,
+    addresses: list[str],
+    timeout: int = 5,
+) -> list[Any]:
+    return await gather(component=component, addresses=addresses or ["127.0.0.1"], timeout=timeout)
 
 
 def packets_received(transport: RTCDtlsTransport) -> int:

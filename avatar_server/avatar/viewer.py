@@ -22,7 +22,12 @@ from numpy.typing import NDArray
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
-from avatar_server.avatar.rtc_internals import packets_received, replace_sender, take_packets
+from avatar_server.avatar.rtc_internals import (
+    offer_loopback,
+    packets_received,
+    replace_sender,
+    take_packets,
+)
 from avatar_server.avatar.sender import LeanSender
 from avatar_server.avatar.signalling import CheckedOffer, is_mdns_candidate
 from avatar_server.avatar.sink import ViewerSink
@@ -101,6 +106,7 @@ class Viewer:
     async def answer(self) -> str:
         """The SDP answer, complete with candidates."""
         await self._connection.setRemoteDescription(RTCSessionDescription(self._offer.sdp, "offer"))
+        offer_loopback(self._connection)
         await self._connection.setLocalDescription(await self._connection.createAnswer())
         return str(self._connection.localDescription.sdp)
 

@@ -417,3 +417,19 @@ async def test_a_still_picture_goes_on_at_30_frames_of_a_few_bytes() -> None:
             await late.close()
         finally:
             await client.close()
+
+
+async def test_a_machine_without_a_network_is_reached_over_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with session(small()) as running:
+        client = Client("v1")
+        try:
+            await client.pc.setLocalDescription(await client.pc.createOffer())
+            offer = client.pc.localDescription.sdp
+            monkeypatch.setattr("aioice.ice.get_host_addresses", lambda **_: [])
+            answer = await running.peers.offer("v1", offer, True)
+            hosts = [line.split()[4] for line in answer.splitlines() if "a=candidate" in line]
+            assert set(hosts) == {"127.0.0.1"}
+        finally:
+            await client.close()
