@@ -164,8 +164,9 @@ class TurnTaking:
             if self._reply.speaking:
                 threshold = max(threshold, min(_SPEAKING_THRESHOLD + 0.1 * caution, 0.9))
         onset = self._onsets.setdefault(viewer, Onset())
-        onset.add(end, at, FRAME_SAMPLES, probability >= threshold)
-        if onset.voiced_ms < needed_ms:
+        voiced = probability >= threshold
+        onset.add(end, at, FRAME_SAMPLES, voiced)
+        if not voiced or onset.voiced_ms < needed_ms:
             return []
         del self._onsets[viewer]
         start = max(

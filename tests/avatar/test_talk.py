@@ -471,8 +471,8 @@ def test_whatever_happens_every_job_ends_and_the_session_answers_again(
     if not session.inference.available:
         session.inference.revive()
     session.inference.transcripts = []
+    session.run(0.5)
     session.run_until(lambda: session.talk.state == "idle", 40)
-    session.run(1.0)
     assert not session.inference.open
     ended = session.inference.done | session.inference.cancelled | session.inference.lost
     assert {job.job for job in session.inference.submitted} == ended
