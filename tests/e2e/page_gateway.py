@@ -165,11 +165,10 @@ class PageGateway:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Ends every peer and stops listening."""
+        """Stops listening, then ends every peer."""
         if self._thread is None or self._server is None:
             return
         self._server.should_exit = True
-        self._call(self._close_all())
         self._thread.join(10)
         assert not self._thread.is_alive(), "the test gateway did not end"
         self._thread = None
@@ -212,7 +211,6 @@ class PageGateway:
 
     async def _serve(self, server: uvicorn.Server) -> None:
         await server.serve()
-        # A page may have joined while the server was ending.
         await self._close_all()
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
