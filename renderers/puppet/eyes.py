@@ -85,7 +85,7 @@ class EyePainter:
         falloff = 1 - 0.42 * np.clip(dx * dx + dy * dy, 0, 1.3)
         corner = np.clip(np.abs(self._u) - 0.45, 0, 0.6)
         white: Array = (tone(self._eyes.white) * falloff).astype(np.float32)
-        mix(white, tone((214.0, 150.0, 140.0)), corner * 0.55)
+        mix(white, tone(self._eyes.white_corner), corner * 0.55)
         return white
 
     def paint(self, state: EyeState) -> Patch:

@@ -27,6 +27,11 @@ def _bump(grid: FieldGrid, centre: tuple[float, float], radius: tuple[float, flo
     return smooth_step(1.0, 0.0, distance)
 
 
+def _rising(low: float, high: Array, values: Array) -> Array:
+    """`smooth_step` whose upper end differs from node to node."""
+    return smooth_step(0.0, 1.0, (values - low) / (high - low))
+
+
 def _local_fields(rig: Rig, grid: FieldGrid) -> Array:
     mouth, brows, head = rig.mouth, rig.brows, rig.head
     cx, cy = mouth.centre
@@ -70,7 +75,10 @@ def _head_fields(rig: Rig, grid: FieldGrid) -> Array:
     edge = abs(rig.region.width) / 2
     follows = smooth_step(edge - 8, head.half_width, np.abs(x))
     follows = follows * smooth_step(head.still, head.chin - 40, grid.y)
-    follows = follows * smooth_step(float(rig.region.y), head.top, grid.y)
+    # A head is round: above its corners there is more room to come to rest in.
+    crown = head.top + 0.4 * head.half_width * np.minimum(np.abs(x) / head.half_width, 1.1) ** 2
+    above = _rising(float(rig.region.y), crown, grid.y)
+    follows = follows * above
     away = np.hypot(x / head.radius[0], y / head.radius[1])
     # A bulge with bounded slope: a sphere's edge would fold the far cheek over.
     bulge = np.cos(np.clip(away, 0, 1.24) / 1.25 * np.pi / 2) ** 1.5
@@ -87,7 +95,7 @@ def _head_fields(rig: Rig, grid: FieldGrid) -> Array:
     zero = np.zeros(grid.shape, np.float32)
     floor = smooth_step(float(rig.region.y + rig.region.height), body.shoulders, grid.y)
     sides = smooth_step(edge - 8, head.half_width * 0.8, np.abs(x))
-    lift = floor * sides * smooth_step(float(rig.region.y), head.top, grid.y)
+    lift = floor * sides * above
     chest = smooth_step(head.chin - 30, body.shoulders, grid.y)
     return np.stack(
         [

@@ -64,9 +64,7 @@ class PuppetRenderer:
         self._mouths = PatchCache(MOUTHS_HELD)
         self._eye_caches = (PatchCache(EYES_HELD), PatchCache(EYES_HELD))
         self._laid: list[object] = [None, None, None]
-        self._last = I420Frame.empty(width, height)
-        self._kept = False
-        self._drawn: bytes | None = None
+        self._fresh = True
 
     @property
     def size(self) -> tuple[int, int]:
@@ -92,18 +90,12 @@ class PuppetRenderer:
             EyeState.of(pose.blink_right, pose.squint, gaze, pose.smile),
         )
         face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
-        look = self._local.tobytes() + self._head.tobytes() + repr((mouth, eyes)).encode()
-        if look == self._drawn:
-            if not self._kept:
-                self._stage.draw(self._local, self._head, self._last)
-                self._kept = True
-            np.copyto(frame.data, self._last.data)
-            return Rect(0, 0, 0, 0)
         self._lay(mouth, eyes)
-        self._stage.draw(self._local, self._head, frame)
-        first = self._drawn is None
-        self._drawn, self._kept = look, False
-        return Rect(0, 0, *self._size) if first else self._stage.region
+        dirty = self._stage.draw(self._local, self._head, frame)
+        if self._fresh:
+            self._fresh = False
+            return Rect(0, 0, *self._size)
+        return dirty
 
     def close(self) -> None:
         """Give back the cached drawings."""

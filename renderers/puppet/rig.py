@@ -91,6 +91,7 @@ class Eyes(_Part):
     crease: Colour
     lash: Colour
     white: Colour = "#f3ece6"
+    white_corner: Colour = "#d6968c"
     light: Point = (-5.0, -6.0)
 
 
@@ -108,7 +109,7 @@ class Body(_Part):
 
     shoulders: float
     breath_px: float = 4.0
-    sway_px: float = 12.0
+    sway_px: float = 10.0
 
 
 class Rig(_Part):

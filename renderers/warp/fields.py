@@ -52,7 +52,7 @@ class FieldGrid:
 
     def _window(self) -> Array:
         rows, columns = self.shape
-        ramp_px = 40.0
+        ramp_px = 2.0 * CELL_PX
 
         def edge(count: int) -> Array:
             # The two outermost nodes are zero, so that every border pixel is exactly still.

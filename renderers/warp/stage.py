@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -12,6 +12,13 @@ from renderers.contract import I420Frame, Rect
 from renderers.warp.arrays import Array
 from renderers.warp.colour import Planes, rgb_to_i420
 from renderers.warp.fields import CELL_PX, FieldGrid, FieldMixer
+
+STRIP_CELLS = 11
+"""Rows of cells that are sampled together: their maps (half a megabyte) stay in the cache."""
+
+STEP_PX = 1 / 16
+"""Sampling positions are rounded to this, which no eye sees, so that what moves less is not
+drawn again."""
 
 
 class Patch(NamedTuple):
@@ -25,7 +32,9 @@ class Patch(NamedTuple):
 class WarpStage:
     """Draws a plate whose `region` is moved by displacement fields.
 
-    `plate` is RGB of shape (height, width, 3), 0..255. Memory is taken once, here.
+    `plate` is RGB of shape (height, width, 3), 0..255. Memory is taken once, here. What a frame
+    shows depends on the weights and patches of that frame alone; only those strips of the region
+    are sampled anew whose positions or pixels differ from the frame before.
     """
 
     def __init__(self, plate: Array, grid: FieldGrid, local: Array, head: Array) -> None:
@@ -36,70 +45,112 @@ class WarpStage:
         self.region = region
         self._mixer = FieldMixer(grid, local, head)
         planes = rgb_to_i420(plate)
-        self._still = I420Frame.empty(width, height)
-        for view, plane in zip(_views(self._still), planes, strict=True):
+        self._shown = I420Frame.empty(width, height)
+        for view, plane in zip(_views(self._shown), planes, strict=True):
             np.copyto(view, plane)
         self._face = Planes(*(np.ascontiguousarray(p) for p in _cut(planes, region)))
+        self._targets = _cut(Planes(*_views(self._shown)), region)
         rows, columns = grid.shape
-        fine = (rows * CELL_PX, columns * CELL_PX)
-        half = (fine[0] // 2, fine[1] // 2)
-        self._map_luma = [np.empty(fine, np.float32) for _ in range(2)]
-        self._map_chroma = [np.empty(half, np.float32) for _ in range(2)]
-        self._coarse = [np.empty((rows, columns), np.float32) for _ in range(2)]
-        self._coarse_half = [np.empty((rows, columns), np.float32) for _ in range(2)]
+        self._position = np.empty((rows, columns, 2), np.float32)
+        self._used = np.full((rows, columns, 2), np.nan, np.float32)
+        self._axes = [np.empty((rows, columns), np.float32) for _ in range(4)]
+        fine = ((STRIP_CELLS + 2) * CELL_PX, columns * CELL_PX)
+        self._maps = [np.empty(fine, np.float32) for _ in range(2)]
+        self._half_maps = [np.empty((fine[0] // 2, fine[1] // 2), np.float32) for _ in range(2)]
+        self._laid: list[Rect] = []
 
     def lay(self, patch: Patch) -> None:
         """Replace a rectangle of the face; it stays until another patch covers it."""
         x, y = patch.x - self.region.x, patch.y - self.region.y
         height, width = patch.planes.y.shape
+        self._laid.append(Rect(x, y, width, height))
         self._face.y[y : y + height, x : x + width] = patch.planes.y
         x, y, width, height = x // 2, y // 2, width // 2, height // 2
         self._face.u[y : y + height, x : x + width] = patch.planes.u
         self._face.v[y : y + height, x : x + width] = patch.planes.v
 
-    def draw(self, local: Array, head: Array, frame: I420Frame) -> None:
-        """Fill `frame`, with the fields of the two banks weighted by `local` and `head`."""
-        self._fill_around(frame)
-        source = self._mixer.mix(local, head)
-        luma, chroma = self._maps(source)
-        targets = _cut(Planes(*_views(frame)), self.region)
-        maps = (luma, chroma, chroma)
-        for face, target, (map_x, map_y) in zip(self._face, targets, maps, strict=True):
-            cv2.remap(
-                face,
-                map_x,
-                map_y,
-                cv2.INTER_LINEAR,
-                dst=target,
-                borderMode=cv2.BORDER_REPLICATE,
-            )
+    def draw(self, local: Array, head: Array, frame: I420Frame) -> Rect:
+        """Fill `frame`, with the fields of the two banks weighted by `local` and `head`.
 
-    def _fill_around(self, frame: I420Frame) -> None:
-        # The caller's buffer may hold anything, so all that the remap leaves out is copied.
-        for still, target, face in zip(_views(self._still), _views(frame), self._face, strict=True):
-            scale = self._still.width // still.shape[1]
-            x, y = self.region.x // scale, self.region.y // scale
-            height, width = face.shape
-            target[:y] = still[:y]
-            target[y + height :] = still[y + height :]
-            target[y : y + height, :x] = still[y : y + height, :x]
-            target[y : y + height, x + width :] = still[y : y + height, x + width :]
-
-    def _maps(self, source: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        pad = CELL_PX
-        luma, chroma = [], []
+        Returns what differs from the frame before; empty if nothing does.
+        """
+        position = self._position
+        np.multiply(self._mixer.mix(local, head), 1 / STEP_PX, out=position)
+        np.rint(position, out=position)
+        np.multiply(position, STEP_PX, out=position)
+        moved = position != self._used
+        changed = moved[..., 0] | moved[..., 1]
+        if not changed.all():
+            for rect in self._laid:
+                changed |= self._showing(rect)
+        self._laid.clear()
+        np.copyto(self._used, position)
         for axis in range(2):
-            coarse, half = self._coarse[axis], self._coarse_half[axis]
-            np.copyto(coarse, source[..., axis])
+            luma, chroma = self._axes[axis], self._axes[axis + 2]
+            np.copyto(luma, position[..., axis])
             # A chroma sample sits between two luma samples: c = (l - 0.5) / 2.
-            np.multiply(coarse, 0.5, out=half)
-            np.subtract(half, 0.25, out=half)
-            fine, fine_c = self._map_luma[axis], self._map_chroma[axis]
-            cv2.resize(coarse, fine.shape[::-1], dst=fine, interpolation=cv2.INTER_LINEAR)
-            cv2.resize(half, fine_c.shape[::-1], dst=fine_c, interpolation=cv2.INTER_LINEAR)
-            luma.append(fine[pad:-pad, pad:-pad])
-            chroma.append(fine_c[pad // 2 : -pad // 2, pad // 2 : -pad // 2])
-        return (luma[0], luma[1]), (chroma[0], chroma[1])
+            np.multiply(luma, 0.5, out=chroma)
+            np.subtract(chroma, 0.25, out=chroma)
+        dirty = self._sample(changed)
+        np.copyto(frame.data, self._shown.data)
+        return dirty
+
+    def _showing(self, rect: Rect) -> NDArray[np.bool_]:
+        """The nodes next to which pixels of `rect` are sampled."""
+        x, y = self._position[..., 0], self._position[..., 1]
+        reach = 4 * CELL_PX
+        inside = (x > rect.x - reach) & (x < rect.x + rect.width + reach)
+        inside &= (y > rect.y - reach) & (y < rect.y + rect.height + reach)
+        return inside
+
+    def _sample(self, changed: NDArray[np.bool_]) -> Rect:
+        rows, columns = changed.shape
+        cells_y, cells_x = rows - 2, columns - 2
+        left, top, right, bottom = cells_x, cells_y, 0, 0
+        for first_row in range(0, cells_y, STRIP_CELLS):
+            last_row = min(first_row + STRIP_CELLS, cells_y)
+            where = np.flatnonzero(changed[first_row : last_row + 2].any(axis=0))
+            if not where.size:
+                continue
+            # Node n carries the pixels of the cells n - 2 to n.
+            first, last = max(0, int(where[0]) - 2), min(cells_x, int(where[-1]) + 1)
+            if first >= last:
+                continue
+            self._sample_cells(first_row, last_row, first, last)
+            left, right = min(left, first), max(right, last)
+            top, bottom = min(top, first_row), last_row
+        if right <= left:
+            return Rect(0, 0, 0, 0)
+        return Rect(
+            self.region.x + left * CELL_PX,
+            self.region.y + top * CELL_PX,
+            (right - left) * CELL_PX,
+            (bottom - top) * CELL_PX,
+        )
+
+    def _sample_cells(self, top: int, bottom: int, left: int, right: int) -> None:
+        nodes = np.s_[top : bottom + 2, left : right + 2]
+        cells = (bottom - top + 2, right - left + 2)
+        for half, planes in enumerate((slice(0, 1), slice(1, 3))):
+            cell = CELL_PX >> half
+            buffers: list[Any] = self._half_maps if half else self._maps
+            height, width = cells[0] * cell, cells[1] * cell
+            maps = []
+            for axis in range(2):
+                fine = buffers[axis][:height, :width]
+                coarse = self._axes[axis + 2 * half][nodes]
+                cv2.resize(coarse, (width, height), dst=fine, interpolation=cv2.INTER_LINEAR)
+                maps.append(fine[cell:-cell, cell:-cell])
+            window = np.s_[top * cell : bottom * cell, left * cell : right * cell]
+            for face, target in zip(self._face[planes], self._targets[planes], strict=True):
+                cv2.remap(
+                    face,
+                    maps[0],
+                    maps[1],
+                    cv2.INTER_LINEAR,
+                    dst=target[window],
+                    borderMode=cv2.BORDER_REPLICATE,
+                )
 
 
 def _views(frame: I420Frame) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:

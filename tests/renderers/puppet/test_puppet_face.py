@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ from renderers.puppet import PuppetRenderer
 
 Draw = Callable[[Pose], NDArray[np.uint8]]
 
+THEO = Path(__file__).parents[3] / "assets" / "avatars" / "theo"
+
 LOOK_ALIKES = (Viseme.TH, Viseme.DD, Viseme.NN, Viseme.KK)
+
+
+human_colours = pytest.mark.parametrize("renderer", [THEO], indirect=True, ids=["theo"])
 
 
 def difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
@@ -26,7 +32,7 @@ def difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
 def openness_px(picture: NDArray[np.uint8]) -> int:
     """From the upper lip's lower edge to the gloss of the lower lip, at the middle of the mouth.
 
-    The edge is the first dark or tooth-white row; the gloss the brightest row below that is not
+    For faces of human colours. The edge is the first dark or tooth-white row; the gloss the brightest row below that is not
     tooth-white. Closed lips have some 5 px of lip between the two.
     """
     height, width = picture.shape[:2]
@@ -53,6 +59,7 @@ def test_the_tongue_tells_th_dd_nn_and_kk_apart(mouth: Draw) -> None:
         assert difference(pictures[one], pictures[other]) > 25, (one.name, other.name)
 
 
+@human_colours
 def test_pp_closes_the_lips_whatever_jaw_and_smile_do(mouth: Draw) -> None:
     for fields in ({}, {"smile": 1.0}, {"jaw": 0.3}):
         pose = Pose(**fields)  # type: ignore[arg-type]
@@ -60,12 +67,14 @@ def test_pp_closes_the_lips_whatever_jaw_and_smile_do(mouth: Draw) -> None:
         assert openness_px(mouth(pose)) <= 8, fields
 
 
+@human_colours
 def test_ou_shows_no_teeth(mouth: Draw) -> None:
     picture = mouth(viseme_pose(Viseme.OU)).astype(np.int16)
     white = (picture[..., 1] > 170) & (picture[..., 0] - picture[..., 1] < 40)
     assert white.sum() < 12
 
 
+@human_colours
 def test_the_mouth_opens_with_the_jaw(mouth: Draw) -> None:
     opened = [openness_px(mouth(Pose(jaw=jaw))) for jaw in np.linspace(0, 1, 9)]
     assert opened == sorted(opened)
@@ -73,6 +82,7 @@ def test_the_mouth_opens_with_the_jaw(mouth: Draw) -> None:
     assert opened[-1] >= 24
 
 
+@human_colours
 def test_aa_opens_with_its_weight(mouth: Draw) -> None:
     opened = []
     for weight in np.linspace(0, 1, 7):
@@ -81,6 +91,15 @@ def test_aa_opens_with_its_weight(mouth: Draw) -> None:
         opened.append(openness_px(mouth(pose)))
     assert opened == sorted(opened)
     assert opened[-1] >= 30
+
+
+def test_a_wider_open_mouth_shows_more_of_its_dark_inside(mouth: Draw) -> None:
+    def dark(jaw: float) -> int:
+        return int((mouth(Pose(jaw=jaw)).max(axis=-1) < 70).sum())
+
+    shown = [dark(jaw) for jaw in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert shown == sorted(shown)
+    assert shown[-1] > shown[0] + 300
 
 
 FIELDS: dict[str, tuple[float, ...]] = {
@@ -161,12 +180,13 @@ def test_the_border_of_the_picture_never_moves(renderer: PuppetRenderer, luma: D
 
 
 def test_turning_joins_the_still_background_without_a_seam(renderer: PuppetRenderer) -> None:
-    frame = I420Frame.empty(*renderer.size)
-    region = renderer.draw(Pose(), frame) and renderer.draw(Pose(yaw=12.0, roll=8.0), frame)
+    rest, turned = I420Frame.empty(*renderer.size), I420Frame.empty(*renderer.size)
+    renderer.draw(Pose(), rest)
+    region = renderer.draw(Pose(yaw=12.0, roll=8.0), turned)
     for x in (region.x, region.x + region.width):
         if 0 < x < renderer.size[0]:
-            columns = frame.y[: region.height, x - 1 : x + 1].astype(np.int16)
-            assert np.abs(columns[:, 0] - columns[:, 1]).max() < 24
+            seams = [np.diff(f.y[:, x - 1 : x + 1].astype(np.int16)) for f in (rest, turned)]
+            assert np.abs(seams[1] - seams[0]).max() <= 3
 
 
 def test_no_part_of_a_turned_head_folds_over(renderer: PuppetRenderer) -> None:
@@ -178,7 +198,7 @@ def test_no_part_of_a_turned_head_folds_over(renderer: PuppetRenderer) -> None:
         along_x = np.gradient(source, axis=1) / 8
         along_y = np.gradient(source, axis=0) / 8
         area = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
-        assert area[2:-2, 2:-2].min() > 0.05, (yaw, pitch, roll)
+        assert area[2:-2, 2:-2].min() > 0, (yaw, pitch, roll)
 
 
 def test_a_frame_of_another_size_is_refused(renderer: PuppetRenderer) -> None:
