@@ -6,6 +6,7 @@ noticed as one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.avatar.turn_taking import FRAME_SAMPLES, SAMPLE_RATE_HZ
+
+log = logging.getLogger(__name__)
 
 _SILENT_PEAK = 16
 # -66 dBFS: a muted microphone or digital silence; the model need not be asked.
@@ -132,6 +135,7 @@ class Listener:
         self._deliver = deliver
         self._ring = SampleRing(round(keep_s * SAMPLE_RATE_HZ))
         self._clock = StreamClock()
+        self._deaf = False
         self._framed = 0
         self._dropped = 0
 
@@ -158,6 +162,15 @@ class Listener:
         return self._ring.take(start, end)
 
     def _look(self, frame: NDArray[np.int16], end: int, at: float) -> None:
-        detector = self._detector = self._detector or self._build_detector()
+        if self._deaf:
+            return
+        if self._detector is None:
+            try:
+                self._detector = self._build_detector()
+            except Exception:
+                self._deaf = True
+                log.exception("no voice-activity model: this viewer can write, but is not heard")
+                return
+        detector = self._detector
         quiet = int(np.abs(frame.astype(np.int32)).max()) <= _SILENT_PEAK
         self._deliver(VoiceFrame(end, at, 0.0 if quiet else detector.probability(frame)))

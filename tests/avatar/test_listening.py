@@ -75,6 +75,18 @@ def test_frames_that_the_executor_refuses_are_left_out_and_counted() -> None:
     assert listener.dropped == 10
 
 
+def test_a_model_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def missing() -> LoudnessDetector:
+        raise FileNotFoundError("no such model")
+
+    frames: list[VoiceFrame] = []
+    listener = Listener(missing, Inline(), frames.append, 1.0)
+    listener.add(tone(1.0, 16_000), 1.0)
+    assert not frames
+    assert len(caplog.records) == 1
+    assert "not heard" in caplog.text
+
+
 def test_jitter_does_not_bend_the_times_of_frames() -> None:
     clock = StreamClock()
     late = [0.0, 0.03, 0.01, 0.06, 0.0, 0.02] * 100
