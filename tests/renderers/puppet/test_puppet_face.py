@@ -32,8 +32,8 @@ def difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
 def openness_px(picture: NDArray[np.uint8]) -> int:
     """From the upper lip's lower edge to the gloss of the lower lip, at the middle of the mouth.
 
-    For faces of human colours. The edge is the first dark or tooth-white row; the gloss the brightest row below that is not
-    tooth-white. Closed lips have some 5 px of lip between the two.
+    For faces of human colours. The edge is the first dark or tooth-white row; the gloss the
+    brightest row below that is not tooth-white. Closed lips have some 5 px of lip between the two.
     """
     height, width = picture.shape[:2]
     middle = picture[:, width // 2 - 8 : width // 2 + 8].astype(np.float32).mean(axis=1)
