@@ -156,6 +156,8 @@ class AvatarProcess:
             elif isinstance(message, messages.Leave):
                 await self._peers.leave(message.viewer, "left")
             elif isinstance(message, messages.StopAvatar):
+                if message.final:
+                    self._peers.send(events.Notice(code="stopped", message=message.reason))
                 self._end(message.reason)
             else:
                 log.warning("the gateway sent an unexpected %s", type(message).__name__)

@@ -327,7 +327,7 @@ class Control:
             return
         if isinstance(message, AvatarReady):
             if keeper.ready(message.pid):
-                self.registry.ready(session)
+                self.registry.ready(session, message.pid)
                 if (future := self._started.get(session)) is not None and not future.done():
                     future.set_result(None)
             return
@@ -387,7 +387,7 @@ class Control:
     async def _end_process(self, session: str, keeper: Keeper, reason: str) -> None:
         self._leaving.add(keeper)
         try:
-            await self._tell(session, StopAvatar(reason=reason))
+            await self._tell(session, StopAvatar(reason=reason, final=not self._stopping))
             # One that is not ready yet does not read messages: it has no goodbye to say either.
             ready = keeper.state is KeeperState.READY
             await keeper.stop(STOP_GRACE_S if ready else 0.0)

@@ -138,6 +138,7 @@ def status_view(control: Control, request: Request) -> dict[str, Any]:
         "phase": readiness.phase,
         "sessions": {"running": running, "max": limit, "free": control.registry.free},
         "models": dict(control.inference.models) if control.inference else {},
+        "inference_pid": control.inference.pid if control.inference else None,
         "ice_servers": [ice_view(server) for server in control.settings.media.ice_servers],
         "secure_hint": secure_hint(request),
     }

@@ -55,6 +55,7 @@ class Session:
     state: SessionState = SessionState.STARTING
     empty_since: float = 0.0
     restarts: int = 0
+    pid: int | None = None
     status: AvatarStatus | None = None
     joining: set[str] = field(default_factory=set)
     viewers: dict[str, float] = field(default_factory=dict)
@@ -114,9 +115,10 @@ class Registry:
         """Free the session's place; removing it twice is no error."""
         self._sessions.pop(session, None)
 
-    def ready(self, session: str) -> None:
-        """Its avatar process takes viewers now."""
+    def ready(self, session: str, pid: int | None = None) -> None:
+        """Its avatar process, `pid`, takes viewers now."""
         entry = self.get(session)
+        entry.pid = pid
         entry.state = SessionState.RUNNING
         entry.empty_since = self._clock.now()
 

@@ -42,6 +42,7 @@ class SessionView(BaseModel):
     viewers: str = Field(description="The address to which viewers post their offers.")
     viewer_count: int
     restarts: int
+    pid: int | None = Field(description="The avatar process on the server's machine.")
     doing: str = Field(description="What the avatar is doing, as of its last status.")
     speaker: str | None = None
     fps: float = 0.0
@@ -74,6 +75,7 @@ def session_view(session: Session) -> SessionView:
         viewers=f"/v1/sessions/{session.id}/viewers",
         viewer_count=session.viewer_count,
         restarts=session.restarts,
+        pid=session.pid,
         doing=status.state if status else "",
         speaker=status.speaker if status else None,
         fps=status.fps if status else 0.0,

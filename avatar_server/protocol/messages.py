@@ -48,9 +48,14 @@ class Leave(Message):
 
 
 class StopAvatar(Message):
-    """End the session now and exit; `reason` is shown to its viewers."""
+    """End the session now and exit.
+
+    `final`: the session will not come back, and its viewers are told the `reason`. Otherwise the
+    server goes, and their pages wait for it.
+    """
 
     reason: str
+    final: bool = False
 
 
 # --- avatar -> gateway ----------------------------------------------------------------------
