@@ -51,6 +51,8 @@ _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
 _REFINING_FRAMES = 8
 """Unchanged frames that are still encoded, in which what motion blurred becomes sharp."""
+_TELL_STALL_S = 10.0
+"""Stalls come in crowds: one line in the log for all of them in this time."""
 _NICE = -10
 _WINDOW = 150
 """Frames over which the medians of `MediaStats` are taken: 5 s."""
@@ -111,6 +113,7 @@ class MediaEngine:
         self._late = 0
         self._keyframes = 0
         self._audio_skipped = 0
+        self._told_stall_at = float("-inf")
         self._render_ms: deque[float] = deque(maxlen=_WINDOW)
         self._encode_ms: deque[float] = deque(maxlen=_WINDOW)
         self._sent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -217,8 +220,16 @@ class MediaEngine:
                     self.fanout.publish(packet)
 
     def _discard_audio(self, blocks: int) -> None:
-        logger.warning("audio thread stalled: %d ms of sound left out", blocks * 20)
         self._audio_skipped += blocks * AUDIO_BLOCK
+        now = self._clock.now()
+        if now - self._told_stall_at > _TELL_STALL_S:
+            self._told_stall_at = now
+            logger.warning(
+                "the audio thread did not get to run for %d ms, which are left out (%d ms so far): "
+                "this machine has too much to do",
+                blocks * 20,
+                self._audio_skipped * 1000 // AUDIO_RATE_HZ,
+            )
         while blocks > 0:
             step = min(blocks, 50)
             self._source.pull_audio(step * AUDIO_BLOCK)

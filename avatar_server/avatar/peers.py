@@ -226,13 +226,15 @@ class Peers:
         """Notices viewers that fell silent or never arrived."""
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
-            now = self._clock.now()
-            for name, peer in list(self._viewers.items()):
-                if not peer.joined:
-                    if now - peer.created > _CONNECT_TIMEOUT_S:
-                        self._leave_soon(peer, name, f"not connected in {_CONNECT_TIMEOUT_S:.0f} s")
-                elif peer.silent_for(now) > self._settings.viewer_timeout_s:
-                    self._leave_soon(peer, name, "nothing was heard of it any more")
+            self._let_go_silent(self._clock.now())
+
+    def _let_go_silent(self, now: float) -> None:
+        for name, peer in list(self._viewers.items()):
+            if not peer.joined:
+                if now - peer.created > _CONNECT_TIMEOUT_S:
+                    self._leave_soon(peer, name, f"not connected in {_CONNECT_TIMEOUT_S:.0f} s")
+            elif peer.silent_for(now) > self._settings.viewer_timeout_s:
+                self._leave_soon(peer, name, "nothing was heard of it any more")
 
 
 class _Callbacks:

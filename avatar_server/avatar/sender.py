@@ -132,6 +132,10 @@ class LeanSender:
         if not self._sending:
             return
         self._sending = False
+        # The peer connection is full of cycles and may lie about until they are collected: a
+        # megabyte of payloads must not.
+        self._history = [None] * _HISTORY
+        self.started = self.keyframe_wanted = lambda: None
         self.transport._unregister_rtp_sender(self)
         if self._report_task is not None:
             self._report_task.cancel()

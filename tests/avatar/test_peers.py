@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from aiortc import RTCSessionDescription, rtp
 from media_client import Client, Session, session, small, until
 
 from avatar_server.avatar.peers import OfferError
+from avatar_server.avatar.viewer import Viewer
 from avatar_server.config import MediaSettings, VideoSettings
 from avatar_server.protocol.events import Bye, Notice, Ping, Text, decode_server_event
 
@@ -281,6 +283,8 @@ async def test_joins_and_leaves_leave_nothing_behind() -> None:
         assert threading.active_count() <= threads + 6
         assert len(asyncio.all_tasks()) <= tasks + 2
         assert len(running.calls.left) == 31
+        gc.collect()
+        assert [o.name for o in gc.get_objects() if isinstance(o, Viewer)] == ["watcher"]
         # The other viewer missed nothing.
         numbers = [number for _, number, _ in watcher.payloads]
         assert set(np.diff(numbers) % 65_536) == {1}
