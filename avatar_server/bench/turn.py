@@ -73,7 +73,9 @@ async def _run(
             avatar = str((await http.get("/v1/avatars")).json()[0]["name"])
     each: list[dict[str, Any]] = []
     async with SyntheticViewer(url, avatar=avatar, video="count") as viewer:
-        await _quiet(viewer, since=0.0)
+        # The greeting is the first turn.
+        await viewer.wait_for(events.TurnDone, timeout_s=60.0)
+        await _quiet(viewer, since=time.monotonic())
         for number, line in enumerate(lines, 1):
             each.append(await _turn(viewer, line))
             latency = each[-1]["voice_to_voice_ms"]
