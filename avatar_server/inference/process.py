@@ -91,10 +91,11 @@ def main() -> None:
     setup_logging(settings.observe, "inference")
     bound_threads(max(settings.stt.threads, settings.tts.threads, settings.llm.threads))
     lower_priority(settings.inference)
-    code = asyncio.run(serve(bootstrap))
+    code = asyncio.new_event_loop().run_until_complete(serve(bootstrap))
     logging.shutdown()
     sys.stdout.flush()
-    # Native threads may still be in the middle of a step; unloading under them could crash.
+    # Not by way of `asyncio.run` and the interpreter's end: both wait for threads, and a model
+    # may still be loading, or be in the middle of a step, with nobody to use the result.
     os._exit(code)
 
 

@@ -37,7 +37,7 @@ BATCH_TOKENS = 32
 """Prompt tokens read in one step. A cancelled request ends at the next step (0.2-0.3 s of one
 core); larger steps are hardly faster."""
 
-REPEAT_PENALTY = 1.1
+REPEAT_PENALTY = 1.05
 """Small models fall into loops without one; more makes them avoid the names they should say."""
 
 
@@ -176,10 +176,10 @@ class LlamaCppEngine:
         return self._tally.snapshot()
 
     def _release(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._threads.shutdown(wait=True)
         # The native server ends with its last reference.
         self._server = None
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _body(
         self, messages: Sequence[ChatMessage], max_tokens: int, slot: int, stop: list[str]

@@ -14,8 +14,11 @@ from avatar_server.inference.llm.small_talk import AGAIN, REPEAT, next_answer
 from avatar_server.inference.llm.tidy import ReplyTidier
 from avatar_server.protocol.messages import HistoryItem
 
-FACTS_IN_PROMPT = 2
-FACT_IN_PROMPT_SCORE = 0.35
+FACTS_IN_PROMPT = 4
+FACTS_IN_SMALL_PROMPT = 1
+"""For a model on the CPU, which reads some 100-200 tokens a second."""
+SMALL_PERSONA_CHARS = 300
+FACT_IN_PROMPT_SCORE = 0.45
 """Below it a fact has nothing to do with the question, and would only lead a small model astray."""
 SMALL_TALK_THRESHOLD = 0.75
 CHARS_PER_TOKEN = 3.0
@@ -60,7 +63,8 @@ class Responder:
 
     The prompt is persona, style and examples, then the history, then facts with the viewer's
     words. Only the last message is new to the engine's cache from turn to turn, so the facts stand
-    there and are left out of the history.
+    there and are left out of the history. The embedded model gets the persona's first paragraph
+    only, since more of it comes back as chatter, and examples, which it follows better.
     """
 
     stop: tuple[str, ...] = ("\n\n", "<|im_")
@@ -82,8 +86,12 @@ class Responder:
         self._name = name
         self._language = language
         self._small_talk = small_talk
+        small = settings.engine == "llamacpp"
+        self._facts_in_prompt = FACTS_IN_SMALL_PROMPT if small else FACTS_IN_PROMPT
+        if small:
+            persona = persona.strip().split("\n\n")[0][:SMALL_PERSONA_CHARS]
         self._fixed = [ChatMessage("system", f"{persona.strip()} {STYLE}".strip())]
-        if settings.engine == "llamacpp" and language.startswith("en"):
+        if small and language.startswith("en"):
             self._fixed += EXAMPLES
 
     def prefix(self, history: Sequence[HistoryItem] = ()) -> list[ChatMessage]:
@@ -108,7 +116,7 @@ class Responder:
         if not _HAS_WORD.search(text) or _NONSENSE.search(text):
             return Direct(self.fallback(2))
         vector = self._encoder.encode([text])[0]
-        found = self._facts.search(text, vector, FACTS_IN_PROMPT)
+        found = self._facts.search(text, vector, self._facts_in_prompt)
         if found and found[0].direct and found[0].score >= self._settings.fact_threshold:
             return Direct(next_answer(found[0].fact, (), self._name))
         if self._small_talk is not None:

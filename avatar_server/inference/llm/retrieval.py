@@ -30,6 +30,9 @@ SELF_COST = 0.2
 """For asking about "I" where the fact's question is about "you"."""
 
 _QUESTION = re.compile(r"^\s*Q:\s*(?P<question>.+?)\s*A:\s*(?P<answer>.+?)\s*$", re.DOTALL)
+_LEADING_QUESTIONS = re.compile(
+    r"^\s*(?P<questions>(?:[^.!?。！？]+[?？]\s*)+)(?P<answer>\S.*)$", re.DOTALL
+)
 
 
 class Encoder(Protocol):
@@ -68,11 +71,16 @@ class Fact:
 
 
 def parse_fact(passage: str) -> Fact:
-    """A statement, or "Q: … A: …", where " / " parts several ways to ask."""
-    if (match := _QUESTION.match(passage)) is None:
+    """A statement; or ways to ask something, each ending with a question mark, and the answer
+    after them; or "Q: … A: …", where " / " parts the ways to ask."""
+    if match := _QUESTION.match(passage):
+        questions = match["question"].split(" / ")
+    elif match := _LEADING_QUESTIONS.match(passage):
+        questions = re.split(r"(?<=[?？])", match["questions"])
+    else:
         return Fact(passage, (passage,))
-    questions = tuple(q.strip() for q in match["question"].split(" / ") if q.strip())
-    return Fact(passage, (match["answer"],), questions)
+    asked = tuple(question.strip() for question in questions if question.strip())
+    return Fact(passage, (match["answer"].strip(),), asked)
 
 
 @dataclass(frozen=True, slots=True)

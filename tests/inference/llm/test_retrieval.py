@@ -139,6 +139,15 @@ def test_questions_are_parted_by_slashes() -> None:
     assert parse_fact("A plain statement.").questions == ()
 
 
+def test_a_passage_may_begin_with_the_questions_it_answers() -> None:
+    fact = parse_fact("Can you see me? Do you use my camera? No, I can't. Why would I?")
+    assert fact.questions == ("Can you see me?", "Do you use my camera?")
+    assert fact.answer == "No, I can't. Why would I?"
+    assert parse_fact("It is 5.5 m high. Why? Nobody knows.").questions == ()
+    assert parse_fact("Is this a question without an answer?").questions == ()
+    assert parse_fact("元気ですか？はい、元気です。").answer == "はい、元気です。"
+
+
 def test_content_words_are_stems_without_function_words() -> None:
     assert content_words("What's your favorite colors?") == content_words("favourite colour")
     assert content_words("Where do you live?") == {"live"}
