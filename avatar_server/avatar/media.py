@@ -187,7 +187,6 @@ class MediaEngine:
         self._wake.set()
 
     def _guard(self, run: Callable[[], None]) -> None:
-        _ask_priority()
         try:
             run()
         except Exception:
@@ -203,6 +202,7 @@ class MediaEngine:
         return self._stopping.is_set() and any(not t.is_alive() for t in self._threads)
 
     def _run_audio(self) -> None:
+        _ask_priority()
         timeline = self.timeline
         pacer = AudioPacer()
         while not self._stopping.is_set():
@@ -323,10 +323,11 @@ class MediaEngine:
 
 
 def _ask_priority() -> None:
-    """Ask that this thread runs before others that are ready: it needs little, but on time.
+    """Ask that the audio thread runs before others that are ready: it needs little, but on time.
 
-    Only some users may (root, CAP_SYS_NICE, a raised RLIMIT_NICE); without it frames are late
-    only where other work of the same priority takes all cores.
+    Only some users may (root, CAP_SYS_NICE, a raised RLIMIT_NICE). Not for the video thread: on a
+    machine with too much to do it would take the event loop's time, and frames late in drawing
+    are dropped, while packets late in sending freeze the picture.
     """
     if not hasattr(os, "setpriority"):
         return

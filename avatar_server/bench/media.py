@@ -77,7 +77,7 @@ def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) 
     `viewers`: how many viewers to measure with; one number is measured besides 1, 4 and 16.
     `seconds` is the length of each measurement.
 
-    - `render_ms`, `convert_ms`, `encode_ms`: each step of one frame; `static_ms`: encoding a
+    - `render_ms`, `convert_ms`, `encode_ms`: each step of one frame; `static_ms`: the packets of a
       picture that did not change; `stock_convert_ms`: RGB to I420 as the usual path does it.
     - `session_cpu_ms_per_s`: the whole process with one viewer, drawing included;
       `media_cpu_ms_per_s`: the part of it that draws and encodes.
@@ -180,7 +180,7 @@ def print_table(figures: dict[str, Any]) -> None:
         ("render_ms", "draw into I420"),
         ("convert_ms", "hand over to the encoder"),
         ("encode_ms", "encode H.264 and packetise"),
-        ("static_ms", "encode, picture unchanged"),
+        ("static_ms", "the same picture again"),
         ("stock_convert_ms", "usual path: RGB to I420"),
     ):
         frame.add_row(name, *(f"{figures[key][q]:.2f}" for q in ("p50", "p95")))
