@@ -46,6 +46,7 @@ class EyePainter:
         box = eye.box
         skin = plate[box.y : box.y + box.height, box.x : box.x + box.width]
         self._skin = rgb_to_ycc(np.ascontiguousarray(skin))
+        self._canvas = np.empty_like(self._skin)
         self._iris = sprite(iris)
         self._size = (box.width, box.height)
         self._xs = (np.arange(box.width, dtype=np.float32) + 0.5)[None, :]
@@ -102,7 +103,8 @@ class EyePainter:
         # A closed lid's edge follows one smooth arc, whatever the open eye's is.
         floor_y = np.maximum(floor_y, lid_y)
         crease_y = self._axis - (upper * 0.86 + eye.crease) * (1 - 0.35 * blink) * self._crease_arc
-        picture = self._skin.copy()
+        picture = self._canvas
+        np.copyto(picture, self._skin)
 
         # The lid: skin between crease and lash line, lighter where it bulges.
         rows = slice(max(0, int(crease_y.min()) - 8), min(len(ys), int(floor_y.max()) + 8))

@@ -46,6 +46,7 @@ class MouthPainter:
         box = mouth.box
         skin = plate[box.y : box.y + box.height, box.x : box.x + box.width]
         self._skin = rgb_to_ycc(np.ascontiguousarray(skin))
+        self._canvas = np.empty_like(self._skin)
         self._upper, self._lower = Shifted(upper), Shifted(lower)
         self._size = (box.width, box.height)
         self._cx, self._cy = mouth.centre[0] - box.x, mouth.centre[1] - box.y
@@ -69,7 +70,8 @@ class MouthPainter:
         shape = shape_of(key)
         half = self._half_width(shape)
         lines = self._lines(shape, half)
-        picture = self._skin.copy()
+        picture = self._canvas
+        np.copyto(picture, self._skin)
         self._surround(picture, shape, lines)
         columns = _span(np.abs(lines.u[0]) < 1.1)
         near = lines.cut(columns)

@@ -15,6 +15,9 @@ from renderers.puppet.rig import rgb
 from renderers.warp import Planes, rgb_to_ycc, ycc_to_i420
 from renderers.warp.arrays import Array
 
+_LARGE = 8192
+"""Pixels from which blending plane by plane is cheaper: the temporaries stay in the cache."""
+
 
 def tone(colour: str | tuple[float, float, float]) -> Array:
     """Luma and chroma differences of `#rrggbb` or (r, g, b): shape (3, 1, 1)."""
@@ -73,9 +76,15 @@ def bell(distance: Array) -> Array:
 
 def mix(picture: Array, colour: Array, alpha: Array) -> None:
     """Blend `colour`, of shape (3, 1, 1) or the picture's, into `picture` in place."""
-    step = colour - picture
-    step *= alpha
-    picture += step
+    if alpha.size < _LARGE:
+        step = colour - picture
+        step *= alpha
+        picture += step
+        return
+    for plane, target in zip(picture, colour, strict=True):
+        step = target - plane
+        step *= alpha
+        plane += step
 
 
 def planes_of(picture: Array) -> Planes:

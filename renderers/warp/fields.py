@@ -6,6 +6,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from renderers.contract import Rect
 from renderers.warp.arrays import Array
@@ -110,6 +111,18 @@ class FieldMixer:
         np.multiply(self._node, CELL_PX, out=self.source)
         np.add(self.source, self._first, out=self.source)
         return self.source
+
+    def look_up(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """For each node, the entry of `values` (one a node of the resting region) nearest to what
+        `mix` last said that it shows."""
+        found = cv2.remap(
+            values,
+            self._node,
+            self._one_map,
+            cv2.INTER_NEAREST,
+            borderMode=cv2.BORDER_REPLICATE,
+        )
+        return np.asarray(found, np.uint8)
 
     def _step_back(self, base: Array, displacement_px: Array) -> None:
         np.multiply(displacement_px, -1.0 / CELL_PX, out=self._node)

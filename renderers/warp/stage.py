@@ -20,6 +20,11 @@ STEP_PX = 1 / 16
 """Sampling positions are rounded to this, which no eye sees, so that what moves less is not
 drawn again."""
 
+SMOOTH_STEP_PX = 1.0
+SMOOTH_SLOPE = 1.0
+"""Where the picture changes by less than `SMOOTH_SLOPE` levels a pixel, as an unfocused
+background does, it is sampled anew only once it is `SMOOTH_STEP_PX` off: a level, at most two."""
+
 
 class Patch(NamedTuple):
     """Opaque pixels for a rectangle of the plate; `x` and `y` are even."""
@@ -32,9 +37,9 @@ class Patch(NamedTuple):
 class WarpStage:
     """Draws a plate whose `region` is moved by displacement fields.
 
-    `plate` is RGB of shape (height, width, 3), 0..255. Memory is taken once, here. What a frame
-    shows depends on the weights and patches of that frame alone; only those strips of the region
-    are sampled anew whose positions or pixels differ from the frame before.
+    `plate` is RGB of shape (height, width, 3), 0..255. Memory is taken once, here. Only
+    those parts of the region are sampled anew whose positions or pixels differ from the frame
+    before, so a still head costs little and an unfocused background is mostly left alone.
     """
 
     def __init__(self, plate: Array, grid: FieldGrid, local: Array, head: Array) -> None:
@@ -52,7 +57,8 @@ class WarpStage:
         self._targets = _cut(Planes(*_views(self._shown)), region)
         rows, columns = grid.shape
         self._position = np.empty((rows, columns, 2), np.float32)
-        self._used = np.full((rows, columns, 2), np.nan, np.float32)
+        self._used = np.full((rows, columns, 2), -1e6, np.float32)
+        self._detail = _detail(self._face, grid.shape)
         self._axes = [np.empty((rows, columns), np.float32) for _ in range(4)]
         fine = ((STRIP_CELLS + 2) * CELL_PX, columns * CELL_PX)
         self._maps = [np.empty(fine, np.float32) for _ in range(2)]
@@ -64,6 +70,10 @@ class WarpStage:
         x, y = patch.x - self.region.x, patch.y - self.region.y
         height, width = patch.planes.y.shape
         self._laid.append(Rect(x, y, width, height))
+        cells = np.s_[
+            y // CELL_PX : (y + height) // CELL_PX + 3, x // CELL_PX : (x + width) // CELL_PX + 3
+        ]
+        self._detail[cells] = 255
         self._face.y[y : y + height, x : x + width] = patch.planes.y
         x, y, width, height = x // 2, y // 2, width // 2, height // 2
         self._face.u[y : y + height, x : x + width] = patch.planes.u
@@ -78,20 +88,23 @@ class WarpStage:
         np.multiply(self._mixer.mix(local, head), 1 / STEP_PX, out=position)
         np.rint(position, out=position)
         np.multiply(position, STEP_PX, out=position)
-        moved = position != self._used
-        changed = moved[..., 0] | moved[..., 1]
+        off = np.abs(position - self._used)
+        off = np.maximum(off[..., 0], off[..., 1])
+        changed = off > 0
         if not changed.all():
             for rect in self._laid:
                 changed |= self._showing(rect)
         self._laid.clear()
-        np.copyto(self._used, position)
+        # What a node shows now, and what it showed, must both be smooth for it to wait.
+        late = off > SMOOTH_STEP_PX
+        urgent = changed & (late | (self._mixer.look_up(self._detail) > 0))
         for axis in range(2):
             luma, chroma = self._axes[axis], self._axes[axis + 2]
             np.copyto(luma, position[..., axis])
             # A chroma sample sits between two luma samples: c = (l - 0.5) / 2.
             np.multiply(luma, 0.5, out=chroma)
             np.subtract(chroma, 0.25, out=chroma)
-        dirty = self._sample(changed)
+        dirty = self._sample(changed, urgent, late)
         np.copyto(frame.data, self._shown.data)
         return dirty
 
@@ -103,13 +116,20 @@ class WarpStage:
         inside &= (y > rect.y - reach) & (y < rect.y + rect.height + reach)
         return inside
 
-    def _sample(self, changed: NDArray[np.bool_]) -> Rect:
+    def _sample(
+        self, changed: NDArray[np.bool_], urgent: NDArray[np.bool_], late: NDArray[np.bool_]
+    ) -> Rect:
         rows, columns = changed.shape
         cells_y, cells_x = rows - 2, columns - 2
         left, top, right, bottom = cells_x, cells_y, 0, 0
+        sampled = []
         for first_row in range(0, cells_y, STRIP_CELLS):
             last_row = min(first_row + STRIP_CELLS, cells_y)
-            where = np.flatnonzero(changed[first_row : last_row + 2].any(axis=0))
+            strip = slice(first_row, last_row + 2)
+            # Once a part that could wait no longer can, the strip is brought up to date, so that
+            # its parts do not fall due one by one.
+            due = changed if late[strip].any() else urgent
+            where = np.flatnonzero(due[strip].any(axis=0))
             if not where.size:
                 continue
             # Node n carries the pixels of the cells n - 2 to n.
@@ -117,8 +137,11 @@ class WarpStage:
             if first >= last:
                 continue
             self._sample_cells(first_row, last_row, first, last)
+            sampled.append(np.s_[strip, first : last + 2])
             left, right = min(left, first), max(right, last)
             top, bottom = min(top, first_row), last_row
+        for nodes in sampled:
+            self._used[nodes] = self._position[nodes]
         if right <= left:
             return Rect(0, 0, 0, 0)
         return Rect(
@@ -161,3 +184,19 @@ def _cut(planes: Planes, rect: Rect) -> Planes:
     x, y, width, height = rect
     half = np.s_[y // 2 : (y + height) // 2, x // 2 : (x + width) // 2]
     return Planes(planes.y[y : y + height, x : x + width], planes.u[half], planes.v[half])
+
+
+def _detail(face: Planes, shape: tuple[int, int]) -> NDArray[np.uint8]:
+    """255 at the nodes in or beside whose cell the picture is not smooth, else 0."""
+    height, width = face.y.shape
+    slopes = np.zeros((height, width), np.float32)
+    for plane in face:
+        rise = np.gradient(plane.astype(np.float32))
+        steep = np.maximum(np.abs(rise[0]), np.abs(rise[1]))
+        if steep.shape != slopes.shape:
+            steep = cv2.resize(steep, (width, height), interpolation=cv2.INTER_LINEAR) * 0.5
+        slopes = np.maximum(slopes, steep)
+    cells = slopes.reshape(height // CELL_PX, CELL_PX, width // CELL_PX, CELL_PX).max(axis=(1, 3))
+    nodes = np.zeros(shape, np.uint8)
+    nodes[1:-1, 1:-1] = np.where(cells > SMOOTH_SLOPE, 255, 0)
+    return np.asarray(cv2.dilate(nodes, np.ones((5, 5), np.uint8)), np.uint8)
