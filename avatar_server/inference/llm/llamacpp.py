@@ -72,7 +72,6 @@ class LlamaCppEngine:
             raise EngineError(f"{model} is not a file: llm.model must be, or name, a GGUF model")
         self._settings = settings
         self._slots = SlotTable(sessions + 1)
-        self._folder = Path(tempfile.mkdtemp(prefix="avatar-llm-"))
         self._threads = ThreadPoolExecutor(sessions + 2, thread_name_prefix="llm")
         self._tally = MetricsTally()
         self._calls: set[_Call] = set()
@@ -82,13 +81,18 @@ class LlamaCppEngine:
         self._closed = False
         self._seeds = itertools.count(1)
         self.description = f"{model.stem}, llama.cpp, {settings.threads} thread(s)"
+        # The library always opens an HTTP server, which nobody needs. It gets a socket file in a
+        # private folder, which is gone again before anybody could find it, and a random key.
+        folder = Path(tempfile.mkdtemp(prefix="avatar-llm-"))
         try:
-            self._server = xllamacpp.Server(self._parameters(xllamacpp, model))
+            self._server = xllamacpp.Server(self._parameters(xllamacpp, model, folder))
         except Exception as error:
             self._release()
             raise EngineError(f"llama.cpp cannot load {model}: {error}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _parameters(self, xllamacpp: Any, model: Path) -> Any:
+    def _parameters(self, xllamacpp: Any, model: Path, folder: Path) -> Any:
         params = xllamacpp.CommonParams()
         params.model.path = str(model)
         params.n_parallel = self._slots.size
@@ -100,9 +104,7 @@ class LlamaCppEngine:
         params.warmup = False
         # Slots keep their own cache; a second copy in RAM would only cost.
         params.cache_ram_mib = 0
-        # The library always opens an HTTP server. A socket file in a private folder, with a key
-        # that nobody has, keeps other users and web pages off it.
-        params.hostnames = [str(self._folder / "http.sock")]
+        params.hostnames = [str(folder / "http.sock")]
         params.api_keys = [secrets.token_hex(16)]
         params.endpoint_slots = False
         return params
@@ -176,7 +178,6 @@ class LlamaCppEngine:
         return self._tally.snapshot()
 
     def _release(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
         self._threads.shutdown(wait=True)
         # The native server ends with its last reference.
         self._server = None
