@@ -54,7 +54,10 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+            # A group of its own keeps the terminal's Ctrl-C from it. Not a session of its own: Linux
+            # shares the CPU between sessions first (autogroups), and `nice` would count for
+            # nothing between the models and the frames.
+            process_group=0,
             limit=MAX_LINE_BYTES,
         )
         return cls(process, role, session)
@@ -106,7 +109,7 @@ class Child:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
     def _signal(self, number: signal.Signals) -> None:
-        # The child leads its own process group (start_new_session), so that its id is the group's.
+        # The child leads its own process group, so that its id is the group's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 

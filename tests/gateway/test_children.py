@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 
@@ -100,3 +101,17 @@ def test_a_command_that_does_not_exist_is_an_os_error() -> None:
             await Child.start(["/no/such/program"], "avatar")
 
     asyncio.run(scenario())
+
+
+def test_a_child_has_its_own_process_group_but_shares_our_session() -> None:
+    """Linux weighs `nice` within a session only (autogroups)."""
+
+    async def start() -> None:
+        child = await Child.start([sys.executable, "-c", "import sys; sys.stdin.read()"], "avatar")
+        try:
+            assert os.getpgid(child.pid) == child.pid != os.getpgrp()
+            assert os.getsid(child.pid) == os.getsid(0)
+        finally:
+            await child.end()
+
+    asyncio.run(start())
