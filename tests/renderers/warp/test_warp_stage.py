@@ -42,7 +42,7 @@ def test_a_field_moves_the_middle_by_its_pixels() -> None:
     shifted = rest[60:68, 82:90]
     assert np.abs(moved[middle] - shifted).max() <= 1
     lower = _draw(stage, 1.0, 0.0).y.astype(int)
-    assert np.abs(lower[middle] - rest[50:58, 92:100]).max() <= 1
+    assert np.abs(lower[middle] - rest[50:58, 92:100]).max() <= 2
 
 
 def test_luma_and_chroma_move_together() -> None:
