@@ -71,6 +71,37 @@ def repeats_itself(ids: Sequence[int], text: str) -> bool:
     return False
 
 
+_UNITS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:['’-][^\W_]+)*")
+_WRITTEN_WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+# Conversation runs at 2-4 words (in Japanese 6-9 characters) a second of voice, hurried speech at
+# up to 5 (13). Faster than that, nobody has spoken.
+_MAX_WORDS_PER_S = 5.0
+_MAX_CHARACTERS_PER_S = 13.0
+
+
+def without_loop(text: str, voiced_s: float) -> str:
+    """`text`, or its first copy where it says one thing over and over faster than a person can.
+
+    A decoder that does not find the end reads the sound again: its words are right and come
+    several times, the last copy often unfinished. `voiced_s` is how long the voice sounded.
+    """
+    found = list(_UNITS.finditer(text))
+    words = [match.group().lower() for match in found]
+    fastest = _MAX_CHARACTERS_PER_S if _WRITTEN_WITHOUT_SPACES.search(text) else _MAX_WORDS_PER_S
+    if len(words) <= fastest * max(voiced_s, 0.2):
+        return text
+    for period in range(1, len(words) // 2 + 1):
+        if all(words[i] == words[i - period] for i in range(period, len(words))):
+            return text[: _end_of_copy(text, found[period - 1].end(), found[period].start())]
+    return text
+
+
+def _end_of_copy(text: str, end: int, following: int) -> int:
+    """Where the first copy ends: with the mark of its sentence, but not with a comma."""
+    mark = text[end:following].strip()[:1]
+    return text.index(mark, end) + 1 if mark and mark in ".?!。？！" else end
+
+
 def is_speech(
     text: str, no_speech_probability: float, mean_logprob: float, voiced_s: float
 ) -> bool:

@@ -9,7 +9,7 @@ of read speech the CPU time is a quarter of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ctranslate2
@@ -20,7 +20,7 @@ from avatar_server.avatar.vad import FRAME_MS, Vad
 from avatar_server.config import SttSettings
 from avatar_server.inference.stt.encoder import Encoder
 from avatar_server.inference.stt.mel import SAMPLE_RATE_HZ
-from avatar_server.inference.stt.plausible import is_speech, repeats_itself
+from avatar_server.inference.stt.plausible import is_speech, repeats_itself, without_loop
 from avatar_server.inference.stt.tokens import WhisperTokens
 from avatar_server.models import ModelStore
 
@@ -94,7 +94,13 @@ class Transcriber:
             samples = piece.astype(np.float32) / 32768.0
             if language is None and self._multilingual:
                 language = self._find_language(samples)
-            pieces.append(self._decode(samples, language if self._multilingual else None))
+            pieces.append(
+                self._decode(
+                    samples,
+                    language if self._multilingual else None,
+                    voiced_ms / 1_000 * len(piece) / len(pcm),
+                )
+            )
         count = sum(len(piece.ids) + 1 for piece in pieces)
         mean_logprob = sum(p.mean_logprob * (len(p.ids) + 1) for p in pieces) / count
         no_speech = min(piece.no_speech_probability for piece in pieces)
@@ -112,8 +118,14 @@ class Transcriber:
         silence = np.zeros(SAMPLE_RATE_HZ, dtype=np.float32)
         self._run(silence, "en" if self._multilingual else None, cut=self._cut)
 
-    def _decode(self, samples: NDArray[np.float32], language: str | None) -> _Decoded:
+    def _decode(
+        self, samples: NDArray[np.float32], language: str | None, voiced_s: float
+    ) -> _Decoded:
         decoded = self._run(samples, language, cut=self._cut)
+        text = without_loop(decoded.text, voiced_s)
+        if text != decoded.text:
+            # The words are there, several times: reading the whole window would cost a second.
+            return replace(decoded, text=text)
         if self._cut and repeats_itself(decoded.ids, decoded.text):
             decoded = self._run(samples, language, cut=False)
         if repeats_itself(decoded.ids, decoded.text):

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avatar_server.inference.stt.plausible import compression_ratio, is_speech, repeats_itself
+from avatar_server.inference.stt.plausible import (
+    compression_ratio,
+    is_speech,
+    repeats_itself,
+    without_loop,
+)
 
 
 def _ids(text: str) -> list[int]:
@@ -74,3 +79,23 @@ def test_what_people_say_is_kept(
     text: str, no_speech: float, logprob: float, voiced_s: float
 ) -> None:
     assert is_speech(text, no_speech, logprob, voiced_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "voiced_s", "said"),
+    [
+        ("What is your name? What is your name? What is", 1.0, "What is your name?"),
+        ("who made you, who made you, who made you, who made", 0.7, "who made you"),
+        ("which one do you want? Which one do you want?", 1.2, "which one do you want?"),
+        ("今日は何をしますか。今日は何をしますか。今日は", 1.2, "今日は何をしますか。"),
+        ("No, no, no.", 0.9, "No, no, no."),
+        ("Yes. Yes.", 0.6, "Yes. Yes."),
+        ("It is nine, nine, nine.", 1.3, "It is nine, nine, nine."),
+        ("We said hello and they said hello.", 1.0, "We said hello and they said hello."),
+        ("", 0.5, ""),
+    ],
+)
+def test_what_is_said_over_and_over_faster_than_a_person_can_is_said_once(
+    text: str, voiced_s: float, said: str
+) -> None:
+    assert without_loop(text, voiced_s) == said
