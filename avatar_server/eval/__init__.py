@@ -1,0 +1,1 @@
+"""Evaluation: how often decisions are right, and how long they take."""

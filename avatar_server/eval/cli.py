@@ -1,0 +1,86 @@
+"""`avatar-server eval`: figures on labelled data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from avatar_server.eval.drawing import comparison, write_picture
+from avatar_server.eval.router import eval_router
+from avatar_server.inference.llm.router import DatasetError, EmbeddingRouter, Router, load_examples
+from avatar_server.paths import assets_dir
+
+WRONG_USE = 2
+
+eval_app = typer.Typer(no_args_is_help=True, help="Measure decisions on labelled data.")
+
+
+@eval_app.callback()
+def _group() -> None:
+    """Measure decisions on labelled data."""
+
+
+@eval_app.command("router")
+def router_command(
+    dataset: Annotated[
+        Path | None,
+        typer.Option("--dataset", help="Rows as JSONL; default: the shipped test set."),
+    ] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option("--engine", help="Repeat to compare. Known: embedding."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", help="Draw the confusion table to this file.")
+    ] = None,
+) -> None:
+    """How often routes and continuations are right, and how long a decision takes.
+
+    With one engine the JSON holds its figures; with several, an object by engine's name.
+    """
+    for path in (json_file, png):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise _wrong_use(f"{path}: there is no folder {path.absolute().parent}")
+    names = list(dict.fromkeys(engine or ["embedding"]))
+    if unknown := [name for name in names if name not in ENGINES]:
+        raise _wrong_use(f"unknown engine {unknown[0]!r}; known are {sorted(ENGINES)}")
+    console = Console(stderr=True)
+    try:
+        examples = load_examples(dataset or assets_dir() / "eval" / "routing-test.jsonl")
+        with console.status("preparing"):
+            engines = {name: ENGINES[name]() for name in names}
+        with Progress(console=console, transient=True) as bar:
+            tasks = {name: bar.add_task(name, total=len(examples)) for name in names}
+            results = eval_router(
+                examples, engines, lambda name, done, _: bar.update(tasks[name], completed=done)
+            )
+    except DatasetError as error:
+        raise _wrong_use(str(error)) from error
+    Console().print(comparison(results))
+    if json_file is not None:
+        figures = results[names[0]] if len(names) == 1 else results
+        json_file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    if png is not None:
+        write_picture(png, results)
+
+
+def _embedding() -> Router:
+    from avatar_server.inference.llm.retrieval import SentenceEncoder
+
+    return EmbeddingRouter.ready(SentenceEncoder())
+
+
+ENGINES = {"embedding": _embedding}
+
+
+def _wrong_use(message: str) -> typer.Exit:
+    typer.echo(message, err=True)
+    return typer.Exit(WRONG_USE)

@@ -1,0 +1,33 @@
+"""What an utterance asks for, and whether it continues what was asked before."""
+
+from avatar_server.inference.llm.router.embedding import EmbeddingRouter
+from avatar_server.inference.llm.router.examples import (
+    DatasetError,
+    Example,
+    load_examples,
+    parse_example,
+)
+from avatar_server.inference.llm.router.routes import (
+    BUILTIN_ROUTES,
+    Decision,
+    LabelScorer,
+    Route,
+    RouteAction,
+    Router,
+    Turn,
+)
+
+__all__ = [
+    "BUILTIN_ROUTES",
+    "DatasetError",
+    "Decision",
+    "EmbeddingRouter",
+    "Example",
+    "LabelScorer",
+    "Route",
+    "RouteAction",
+    "Router",
+    "Turn",
+    "load_examples",
+    "parse_example",
+]

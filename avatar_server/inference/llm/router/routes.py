@@ -1,0 +1,106 @@
+"""What an utterance may ask for, and what is decided about one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+RouteAction = Literal["answer", "say", "tool", "hand_over", "stop", "repeat"]
+"""`answer`: the language model replies; `say`: a fixed reply; `tool`: an HTTP call whose result is
+spoken; `hand_over`: to a person; `stop`: be silent; `repeat`: say the last reply again."""
+
+QUESTION, COMMAND, UNCLEAR = "question", "command", "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A kind of request, as the operator defines it.
+
+    `examples` may be in any language; ten varied ones make a usable route, three a weak one.
+    `settings` belong to the action (prompt, reply, tool) and are not read by a router.
+    """
+
+    name: str
+    description: str
+    examples: tuple[str, ...] = ()
+    action: RouteAction = "answer"
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("_", "").isalnum() or not self.name.isascii():
+            raise ValueError(
+                f"route name {self.name!r}: use letters, digits and underscores, "
+                "e.g. 'opening_hours'"
+            )
+
+
+BUILTIN_ROUTES: tuple[Route, ...] = (
+    Route("small_talk", "greetings, thanks, feelings, remarks, jokes"),
+    Route(QUESTION, "wants to know something"),
+    Route(COMMAND, "wants something done or made"),
+    Route("stop", "wants the avatar to be silent or drop what it does", action="stop"),
+    Route("repeat", "wants to hear the last reply again", action="repeat"),
+    Route("goodbye", "is leaving"),
+    Route(UNCLEAR, "cannot be understood as a request, or is meant for someone else"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Something said before. `route` is that of a user's turn, where it is known."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an utterance asks for.
+
+    `confidence` (0..1) is the probability that route and continuation are both right, calibrated
+    on the training data. `resolved` is the whole request where it continues an earlier one, and
+    the utterance itself where it does not. `ask_back`: too unsure to act; ask what is meant.
+    `route` stays the likeliest one even then.
+    """
+
+    route: str
+    confidence: float
+    continuation: bool
+    resolved: str
+    ask_back: bool = False
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """By route, continuations included; sums to 1."""
+
+
+class Router(Protocol):
+    """Decides what an utterance asks for, given what was said before (oldest first)."""
+
+    def decide(self, text: str, history: Sequence[Turn] = ()) -> Decision: ...
+
+
+class LabelScorer(Protocol):
+    """What a language model must offer to serve as a router in one step.
+
+    Not implemented by the embedded tier. The prompt holds the routes, their examples and the
+    history, so that all but the utterance is a prefix that the engine has cached; each label is
+    one token, and the answer is the labels' log-probabilities after a single prefill.
+    """
+
+    async def score_labels(self, prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
+        """Log-probability of each label as the next token; labels must be single tokens."""
+        ...
+
+
+def previous_request(history: Sequence[Turn]) -> Turn | None:
+    """The user's latest turn that asked for something; where routes are unknown, the latest."""
+    for turn in reversed(history):
+        if turn.role == "user" and (turn.route is None or asks(turn.route)):
+            return turn
+    return None
+
+
+def asks(route: str) -> bool:
+    """Whether turns of this route ask for something that can be continued."""
+    return route not in {"small_talk", "stop", "repeat", "goodbye", UNCLEAR}
