@@ -14,6 +14,14 @@ from renderers.warp.arrays import Array
 CELL_PX = 8
 """Distance between field nodes: the fields are smooth over 30 px and more."""
 
+HOLD_PX = 0.25
+"""A head that has moved by less than this since it was last drawn is left where it is. A resting
+head drifts by 0.1 px a frame: it then steps at 15 Hz by what an eye does not resolve (and an
+encoder's motion vectors do not either), at half the cost."""
+
+HOLD_LOCAL_PX = 0.05
+"""The same for each field on the face; less, as several may reach one place."""
+
 
 def smooth_step(low: float, high: float, values: Array) -> Array:
     """0 below `low`, 1 above `high`, with zero first and second derivative at both (Perlin's
@@ -79,6 +87,9 @@ class FieldMixer:
                 raise ValueError(f"fields of shape {bank.shape[1:]} on a grid of {grid.shape}")
         self._local = np.ascontiguousarray(local.reshape(len(local), -1))
         self._head = np.ascontiguousarray(head.reshape(len(head), -1))
+        self._reach = np.abs(self._local).max(axis=1, initial=0.0)
+        self._local_weights = np.full(len(local), np.inf, np.float32)
+        self._head_weights = np.full(len(head), np.inf, np.float32)
         self._local_sum = np.empty((rows, columns, 2), np.float32)
         self._head_sum = np.empty((rows, columns, 2), np.float32)
         self._sampled = np.empty((rows, columns, 2), np.float32)
@@ -87,30 +98,48 @@ class FieldMixer:
         nodes = np.mgrid[0:rows, 0:columns].astype(np.float32)
         self._rest = np.ascontiguousarray(np.stack([nodes[1], nodes[0]], -1))
         self.source = np.empty((rows, columns, 2), np.float32)
+        """The map: for each node, the point of the resting region (in region pixels, x then y)
+        that shows there."""
         self._one_map: Any = None  # remap takes both axes in one map; its stubs know only two.
         self._first = np.float32((CELL_PX - 1) / 2 - CELL_PX)
 
-    def mix(self, local: Array, head: Array) -> Array:
-        """The map for these weights: for each node, the point of the resting region (in region
-        pixels, x then y) that shows there. The returned array is reused by the next call."""
-        np.dot(local, self._local, out=self._local_sum.reshape(-1))
-        np.dot(head, self._head, out=self._head_sum.reshape(-1))
+    def mix(self, local: Array, head: Array) -> bool:
+        """Bring `source` up to date with these weights; whether it changed.
+
+        Weights by which nothing moves visibly (`HOLD_PX`) since they last took effect do not.
+        """
+        head_moved = self._take_head(head)
+        far = np.abs(local - self._local_weights) * self._reach > HOLD_LOCAL_PX
+        if far.any():
+            self._local_weights[far] = local[far]
+            np.dot(self._local_weights, self._local, out=self._local_sum.reshape(-1))
+        elif not head_moved:
+            return False
         # Fixed-point inversion of p -> p + field(p): a contraction, as the fields do not fold.
-        np.copyto(self._sampled, self._head_sum)
-        for _ in range(2):
+        if head_moved:
+            np.copyto(self._sampled, self._head_sum)
+            for _ in range(2):
+                self._step_back(self._rest, self._sampled)
+                self._sample(self._head_sum)
             self._step_back(self._rest, self._sampled)
-            self._sample(self._head_sum)
-        self._step_back(self._rest, self._sampled)
-        base = self._unposed
-        np.copyto(base, self._node)
-        self._sample(self._local_sum)
-        for _ in range(2):
-            self._step_back(base, self._sampled)
+            np.copyto(self._unposed, self._node)
+        np.copyto(self._node, self._unposed)
+        for _ in range(3):
             self._sample(self._local_sum)
-        self._step_back(base, self._sampled)
+            self._step_back(self._unposed, self._sampled)
         np.multiply(self._node, CELL_PX, out=self.source)
         np.add(self.source, self._first, out=self.source)
-        return self.source
+        return True
+
+    def _take_head(self, weights: Array) -> bool:
+        step = weights - self._head_weights
+        if not step.any():
+            return False
+        if np.isfinite(step).all() and np.abs(np.dot(step, self._head)).max() <= HOLD_PX:
+            return False
+        np.copyto(self._head_weights, weights)
+        np.dot(weights, self._head, out=self._head_sum.reshape(-1))
+        return True
 
     def look_up(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """For each node, the entry of `values` (one a node of the resting region) nearest to what

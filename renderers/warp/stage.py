@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import cv2
@@ -13,8 +14,12 @@ from renderers.warp.arrays import Array
 from renderers.warp.colour import Planes, rgb_to_i420
 from renderers.warp.fields import CELL_PX, FieldGrid, FieldMixer
 
-STRIP_CELLS = 22
-"""Rows of cells that are sampled together: few calls, yet strips that follow the head's shape."""
+STRIP_CELLS = 12
+"""At most so many rows of cells are sampled together: few calls, yet strips that follow the shape
+of what moved."""
+
+BAND_CELLS = 22
+"""Rows of cells whose smooth parts are brought up to date together."""
 
 STEP_PX = 1 / 16
 """Sampling positions are rounded to this, which no eye sees, so that what moves less is not
@@ -85,9 +90,14 @@ class WarpStage:
         Returns what differs from the frame before; empty if nothing does.
         """
         position = self._position
-        np.multiply(self._mixer.mix(local, head), 1 / STEP_PX, out=position)
-        np.rint(position, out=position)
-        np.multiply(position, STEP_PX, out=position)
+        moved = self._mixer.mix(local, head)
+        if not moved and not self._laid:
+            np.copyto(frame.data, self._shown.data)
+            return Rect(0, 0, 0, 0)
+        if moved:
+            np.multiply(self._mixer.source, 1 / STEP_PX, out=position)
+            np.rint(position, out=position)
+            np.multiply(position, STEP_PX, out=position)
         off = np.abs(position - self._used)
         off = np.maximum(off[..., 0], off[..., 1])
         changed = off > 0
@@ -119,31 +129,31 @@ class WarpStage:
     def _sample(
         self, changed: NDArray[np.bool_], urgent: NDArray[np.bool_], late: NDArray[np.bool_]
     ) -> Rect:
-        rows, columns = changed.shape
-        cells_y, cells_x = rows - 2, columns - 2
-        left, top, right, bottom = cells_x, cells_y, 0, 0
-        sampled = []
-        for first_row in range(0, cells_y, STRIP_CELLS):
-            last_row = min(first_row + STRIP_CELLS, cells_y)
-            strip = slice(first_row, last_row + 2)
-            # Once a part that could wait no longer can, the strip is brought up to date, so that
+        due = urgent.copy()
+        for first in range(0, len(due) - 2, BAND_CELLS):
+            # Once a part that could wait no longer can, its band is brought up to date, so that
             # its parts do not fall due one by one.
-            due = changed if late[strip].any() else urgent
-            where = np.flatnonzero(due[strip].any(axis=0))
-            if not where.size:
-                continue
-            # Node n carries the pixels of the cells n - 2 to n.
-            first, last = max(0, int(where[0]) - 2), min(cells_x, int(where[-1]) + 1)
-            if first >= last:
-                continue
+            band = slice(first, first + BAND_CELLS + 2)
+            if late[band].any():
+                due[band] = changed[band]
+        # Node n carries the pixels of the cells n - 2 to n.
+        due = due[:-2] | due[1:-1] | due[2:]
+        due = due[:, :-2] | due[:, 1:-1] | due[:, 2:]
+        done = np.zeros_like(due)
+        left, top, right, bottom = due.shape[1], due.shape[0], 0, 0
+        for first_row, last_row in _strips(due.any(axis=1)):
+            where = np.flatnonzero(due[first_row:last_row].any(axis=0))
+            first, last = int(where[0]), int(where[-1]) + 1
             self._sample_cells(first_row, last_row, first, last)
-            sampled.append(np.s_[strip, first : last + 2])
+            done[first_row:last_row, first:last] = True
             left, right = min(left, first), max(right, last)
             top, bottom = min(top, first_row), last_row
-        for nodes in sampled:
-            self._used[nodes] = self._position[nodes]
         if right <= left:
             return Rect(0, 0, 0, 0)
+        whole = np.pad(done, 2, constant_values=True)
+        whole = whole[:-2] & whole[1:-1] & whole[2:]
+        whole = whole[:, :-2] & whole[:, 1:-1] & whole[:, 2:]
+        np.copyto(self._used, self._position, where=whole[..., None])
         return Rect(
             self.region.x + left * CELL_PX,
             self.region.y + top * CELL_PX,
@@ -174,6 +184,17 @@ class WarpStage:
                     dst=target[window],
                     borderMode=cv2.BORDER_REPLICATE,
                 )
+
+
+def _strips(rows: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Runs of set rows (first, one past the last), in even parts of at most `STRIP_CELLS`."""
+    edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
+    strips = []
+    for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        parts = -(-(last - first) // STRIP_CELLS)
+        cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
+        strips += list(pairwise(cuts))
+    return strips
 
 
 def _views(frame: I420Frame) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
