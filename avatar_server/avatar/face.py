@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from avatar_server.avatar.playout import Playout
 from avatar_server.avatars import AvatarError, AvatarSpec
+from avatar_server.paths import cache_dir
 from renderers import Attitude, I420Frame, Pose, Renderer
 from renderers.motion import Animator
 
@@ -50,7 +51,11 @@ class Face:
 
 
 def load_renderer(spec: AvatarSpec, width: int, height: int) -> Renderer:
-    """The renderer that `spec` names, for its folder. Raises `AvatarError`."""
+    """The renderer that `spec` names, for its folder. Raises `AvatarError`.
+
+    It is built with the folder and the keywords `width`, `height` (pixels) and `cache`, a folder
+    in which it may keep what takes long to make.
+    """
     found = {point.name: point for point in entry_points(group=RENDERERS)}
     point = found.get(spec.renderer)
     if point is None:
@@ -58,6 +63,6 @@ def load_renderer(spec: AvatarSpec, width: int, height: int) -> Renderer:
             f"avatar {spec.name}: no renderer {spec.renderer!r}; installed are {sorted(found)}"
         )
     build: Callable[..., Renderer] = point.load()
-    options: dict[str, Any] = {"width": width, "height": height}
+    options: dict[str, Any] = {"width": width, "height": height, "cache": cache_dir() / "art"}
     folder: Path = spec.folder
     return build(folder, **options)

@@ -132,7 +132,7 @@ def session_routes(control: Control) -> APIRouter:
         traces = control.traces.of_session(session)
         return JSONResponse(
             {
-                "turns": [msgspec.to_builtins(trace) for trace in traces],
+                "turns": [msgspec.to_builtins(msgspec.structs.asdict(trace)) for trace in traces],
                 "summary": msgspec.to_builtins(summarise(traces)),
             }
         )

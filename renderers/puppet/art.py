@@ -6,8 +6,13 @@ groups listed as features are left out of the plate and drawn apart.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 import cv2
@@ -22,9 +27,13 @@ _SHARED = (f"{_SVG}defs", f"{_SVG}style")
 
 
 class Art:
-    """An SVG file whose top-level groups have names (their `id`)."""
+    """An SVG file whose top-level groups have names (their `id`).
 
-    def __init__(self, path: Path) -> None:
+    `cache` is a folder that keeps what was drawn: drawing takes a second or two of CPU, reading
+    it again some hundredths.
+    """
+
+    def __init__(self, path: Path, cache: Path | None = None) -> None:
         ElementTree.register_namespace("", _SVG[1:-1])
         try:
             self._root = ElementTree.parse(path).getroot()
@@ -33,6 +42,7 @@ class Art:
         except ElementTree.ParseError as error:
             raise RigError(f"{path} is not a well-formed SVG: {error}") from error
         self._path = path
+        self._cache = cache
         self._groups = [child for child in self._root if child.get("id")]
 
     def plate(
@@ -89,14 +99,51 @@ class Art:
             shown.extend(group)
             root.append(shown)
         text = ElementTree.tostring(root, encoding="unicode")
+        kept = self._kept(text)
+        if kept is not None:
+            with contextlib.suppress(OSError):
+                decoded = _decoded(kept.read_bytes())
+                if decoded is not None and decoded.shape[:2] == (size[1], size[0]):
+                    return _premultiplied(decoded)
         try:
-            png = resvg_py.svg_to_bytes(svg_string=text, skip_system_fonts=True)
+            png = bytes(resvg_py.svg_to_bytes(svg_string=text, skip_system_fonts=True))
         except ValueError as error:
             raise RigError(f"{self._path} cannot be drawn: {error}") from error
-        decoded = cv2.imdecode(np.frombuffer(bytes(png), np.uint8), cv2.IMREAD_UNCHANGED)
+        decoded = _decoded(png)
         if decoded is None or decoded.shape[:2] != (size[1], size[0]):
             raise RigError(f"{self._path} was drawn at an unexpected size")
+        if kept is not None:
+            # A cache that cannot be written costs time at the next start and nothing else.
+            with contextlib.suppress(OSError):
+                _write_whole(kept, png)
         return _premultiplied(decoded)
+
+    def _kept(self, text: str) -> Path | None:
+        """Where the drawing of `text` is kept; another drawer may draw it differently."""
+        if self._cache is None:
+            return None
+        made_of = f"{version('resvg-py')}\0{text}"
+        return self._cache / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.png"
+
+
+def _decoded(png: bytes) -> Array | None:
+    if not png:
+        return None
+    decoded: Array | None = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_UNCHANGED)
+    return decoded
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """All or nothing: another process may be reading it, or this one may be killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _premultiplied(bgra: Array) -> Array:

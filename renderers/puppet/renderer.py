@@ -27,11 +27,14 @@ MOUTHS_HELD, EYES_HELD = 240, 320
 class PuppetRenderer:
     """Draws the character in `folder`. Raises `RigError` if the folder cannot be used.
 
-    Loading rasterises the art (a second or two of CPU); `draw` then only warps it. Sets OpenCV to
+    Loading rasterises the art (a second or two of CPU, unless the folder `cache` has it from
+    before); `draw` then only warps it. Sets OpenCV to
     one thread for the process: with several sessions on a machine, frames are the unit of work.
     """
 
-    def __init__(self, folder: Path, *, width: int = 1280, height: int = 720) -> None:
+    def __init__(
+        self, folder: Path, *, width: int = 1280, height: int = 720, cache: Path | None = None
+    ) -> None:
         cv2.setNumThreads(1)
         self._rig = rig = load_rig(folder)
         if (width, height) != rig.picture:
@@ -40,7 +43,7 @@ class PuppetRenderer:
                 f"at {width}x{height}; set the video size to match"
             )
         self._size = (width, height)
-        art = Art(folder / rig.art)
+        art = Art(folder / rig.art, cache)
         plate = _sharpened(art.plate(FEATURES, self._size, rig.blurred), rig.sharpen)
         region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
         grid = FieldGrid(region)
