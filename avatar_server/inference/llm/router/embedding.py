@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +47,6 @@ OPERATOR_REPEATS = 3
 REMEMBERED_TURNS = 6
 """Turns of the history that are looked at; training rows have no more."""
 
-Progress = Callable[[str], None]
-
 
 class EmbeddingRouter:
     """Decides in one to two hundredths of a second on one core. One thread at a time may use it."""
@@ -88,10 +85,7 @@ class EmbeddingRouter:
             [data.read_text(encoding="utf-8"), *(f"{r.name}\n{r.examples}" for r in routes)]
         )
         path = (folder or cache_dir() / "router") / f"head-{made_from}.npz"
-        try:
-            head = storage.load(path, made_from)
-        except BadZipFile:
-            head = None
+        head = storage.load(path, made_from)
         if head is None:
             logger.info("fitting the router's head on %d utterances", len(rows))
             head = fit_head(encoder, rows, routes)
@@ -109,7 +103,7 @@ class EmbeddingRouter:
             return Decision(quick, 1.0, False, text, False, {quick: 1.0})
         recent = list(history[-REMEMBERED_TURNS:])
         vectors = Vectors(self._encoder)
-        vectors.add([text, *(turn.text for turn in recent)])
+        vectors.add([turn.text for turn in recent if turn.role == "user" and turn.route is None])
         routed = [
             replace(turn, route=self._alone(turn.text, vectors))
             if turn.role == "user" and turn.route is None
@@ -117,6 +111,8 @@ class EmbeddingRouter:
             for turn in recent
         ]
         context = Context.of(routed)
+        told = (context.request, context.last_user, context.reply)
+        vectors.add([text, *(turn.text for turn in told if turn is not None)])
         chances = self._chances(text, context, vectors)
         return self._decision(text, context, chances)
 
@@ -145,7 +141,7 @@ class EmbeddingRouter:
             by_route[label.rstrip("+")] += chance / total
         resolved = text
         if continues and request is not None:
-            resolved = merge(request.text, text)
+            resolved = merge(request.resolved or request.text, text)
             if request.route in self._names - BUILTIN_NAMES:
                 # What continues a request of the operator's own kind is of that kind.
                 by_route[request.route] = by_route.pop(route) + by_route.get(request.route, 0.0)

@@ -76,9 +76,9 @@ class Head:
         """(n, labels); the highest is the decision."""
         scaled = _scaled(views.measures, self.mean, self.scale)
         near = _near(views.embeddings, self.embeddings)
-        same = views.states[:, None] == self.states[None]
+        same = _same(views.states, self.states)
         kernel = near * (1 + same + _near(scaled, self.measures, 0.5)) + scaled @ self.measures.T
-        out: FloatArray = kernel.astype(np.float32) @ self.alpha
+        out: FloatArray = kernel @ self.alpha
         for row, state in enumerate(views.states):
             places, weights = views.words[row]
             out[row] += weights @ (
@@ -138,7 +138,7 @@ def _solve(views: Views, wanted: FloatArray, labels: tuple[str, ...], temperatur
     )
     near = _near(views.embeddings, views.embeddings)
     shared = (words @ words.T).toarray()
-    same = views.states[:, None] == views.states[None]
+    same = _same(views.states, views.states)
     kernel = near * (1 + same + _near(scaled, scaled, 0.5)) + scaled @ scaled.T
     kernel += shared * (1 + same) + (grams @ grams.T).toarray()
     ridge = KernelRidge(alpha=PENALTY, kernel="precomputed").fit(kernel, wanted)
@@ -157,6 +157,11 @@ def _solve(views: Views, wanted: FloatArray, labels: tuple[str, ...], temperatur
         np.stack(weights).astype(np.float32),
         np.asarray(grams.T @ alpha, np.float32),
     )
+
+
+def _same(left: NDArray[np.int8], right: NDArray[np.int8]) -> FloatArray:
+    out: FloatArray = (left[:, None] == right[None]).astype(np.float32)
+    return out
 
 
 def _scaled(raw: FloatArray, mean: FloatArray, scale: FloatArray) -> FloatArray:

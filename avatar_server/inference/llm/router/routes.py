@@ -48,11 +48,12 @@ BUILTIN_ROUTES: tuple[Route, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Something said before. `route` is that of a user's turn, where it is known."""
+    """Something said before. `route` and `resolved` are what was decided about a user's turn."""
 
     role: Literal["user", "assistant"]
     text: str
     route: str | None = None
+    resolved: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,6 @@ class LabelScorer(Protocol):
     async def score_labels(self, prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
         """Log-probability of each label as the next token; labels must be single tokens."""
         ...
-
-
-def previous_request(history: Sequence[Turn]) -> Turn | None:
-    """The user's latest turn that asked for something; where routes are unknown, the latest."""
-    for turn in reversed(history):
-        if turn.role == "user" and (turn.route is None or asks(turn.route)):
-            return turn
-    return None
 
 
 def asks(route: str) -> bool:

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -69,5 +71,5 @@ def load(path: Path, made_from: str) -> Head | None:
             for key in ("word_weights", "gram_weights", "embeddings"):
                 arrays[key] = arrays[key].astype(np.float32)
             return Head(tuple(about["labels"]), float(about["temperature"]), **arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error):
         return None
