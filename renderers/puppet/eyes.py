@@ -38,6 +38,10 @@ class EyeState(NamedTuple):
         )
 
 
+EYE_TOLERANCE = (1.0, 1.0, 1.0, 1.0, 1.0)
+"""Steps of each field of `EyeState` by which one drawing may stand for another."""
+
+
 class EyePainter:
     """Draws one eye over `plate`, the whole RGB picture. `iris` is a premultiplied sprite."""
 
@@ -88,6 +92,10 @@ class EyePainter:
         white: Array = (tone(self._eyes.white) * falloff).astype(np.float32)
         mix(white, tone(self._eyes.white_corner), corner * 0.55)
         return white
+
+    def paint_key(self, key: tuple[int, ...]) -> Patch:
+        """The patch for the `EyeState` of these numbers."""
+        return self.paint(EyeState(*key))
 
     def paint(self, state: EyeState) -> Patch:
         """The patch for `state`."""

@@ -88,8 +88,9 @@ class FieldMixer:
         self._local = np.ascontiguousarray(local.reshape(len(local), -1))
         self._head = np.ascontiguousarray(head.reshape(len(head), -1))
         self._reach = np.abs(self._local).max(axis=1, initial=0.0)
-        self._local_weights = np.full(len(local), np.inf, np.float32)
-        self._head_weights = np.full(len(head), np.inf, np.float32)
+        self._fresh = True
+        self._local_weights = np.zeros(len(local), np.float32)
+        self._head_weights = np.zeros(len(head), np.float32)
         self._local_sum = np.empty((rows, columns, 2), np.float32)
         self._head_sum = np.empty((rows, columns, 2), np.float32)
         self._sampled = np.empty((rows, columns, 2), np.float32)
@@ -110,6 +111,8 @@ class FieldMixer:
         """
         head_moved = self._take_head(head)
         far = np.abs(local - self._local_weights) * self._reach > HOLD_LOCAL_PX
+        far |= self._fresh
+        self._fresh = False
         if far.any():
             self._local_weights[far] = local[far]
             np.dot(self._local_weights, self._local, out=self._local_sum.reshape(-1))
@@ -133,9 +136,8 @@ class FieldMixer:
 
     def _take_head(self, weights: Array) -> bool:
         step = weights - self._head_weights
-        if not step.any():
-            return False
-        if np.isfinite(step).all() and np.abs(np.dot(step, self._head)).max() <= HOLD_PX:
+        held = not step.any() or np.abs(np.dot(step, self._head)).max() <= HOLD_PX
+        if held and not self._fresh:
             return False
         np.copyto(self._head_weights, weights)
         np.dot(weights, self._head, out=self._head_sum.reshape(-1))

@@ -129,7 +129,7 @@ class WarpStage:
     def _sample(
         self, changed: NDArray[np.bool_], urgent: NDArray[np.bool_], late: NDArray[np.bool_]
     ) -> Rect:
-        due = urgent.copy()
+        due: Array = urgent.copy()
         for first in range(0, len(due) - 2, BAND_CELLS):
             # Once a part that could wait no longer can, its band is brought up to date, so that
             # its parts do not fall due one by one.
@@ -186,7 +186,7 @@ class WarpStage:
                 )
 
 
-def _strips(rows: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _strips(rows: Array) -> list[tuple[int, int]]:
     """Runs of set rows (first, one past the last), in even parts of at most `STRIP_CELLS`."""
     edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
     strips = []
