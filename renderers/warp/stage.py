@@ -141,7 +141,7 @@ class WarpStage:
         due = due[:, :-2] | due[:, 1:-1] | due[:, 2:]
         done = np.zeros_like(due)
         left, top, right, bottom = due.shape[1], due.shape[0], 0, 0
-        for first_row, last_row in _strips(due.any(axis=1)):
+        for first_row, last_row in _strips(np.asarray(due.any(axis=1))):
             where = np.flatnonzero(due[first_row:last_row].any(axis=0))
             first, last = int(where[0]), int(where[-1]) + 1
             self._sample_cells(first_row, last_row, first, last)
