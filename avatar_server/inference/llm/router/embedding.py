@@ -41,7 +41,7 @@ from avatar_server.paths import assets_dir, cache_dir
 logger = logging.getLogger(__name__)
 
 ASK_BACK_BELOW = 0.4
-"""Confidence under which to ask back: of held-out decisions below it, most are wrong."""
+"""Confidence under which to ask back: of held-out decisions below it, 59% are wrong."""
 OPERATOR_REPEATS = 3
 """How often an operator's example counts: a handful must hold its own against thousands."""
 REMEMBERED_TURNS = 6
@@ -74,7 +74,7 @@ class EmbeddingRouter:
     ) -> EmbeddingRouter:
         """A router for the built-in routes and the operator's, fitted or read from `folder`.
 
-        Fitting takes some ten seconds of one core; the head is kept in `folder` (default: the
+        Fitting takes some thirty seconds of one core; the head is kept in `folder` (default: the
         cache) and fitted anew when routes, examples or the data change. Raises `DatasetError` for
         unreadable data, `ValueError` for routes that cannot be told apart or have no examples.
         """
@@ -195,7 +195,7 @@ def make_views(items: Sequence[tuple[str, Context]], vectors: Vectors) -> Views:
 
 
 def fit_head(encoder: Encoder, rows: Sequence[Example], routes: Sequence[Route] = ()) -> Head:
-    """A head for the rows' routes and the operator's. Takes seconds, and some 600 MB."""
+    """A head for the rows' routes and the operator's. Takes half a minute, and a gigabyte."""
     parts = split(rows, 3)
     operators = [
         Example(f"{route.name}-{n}", "", (), text, route.name, False)
