@@ -124,7 +124,7 @@ class SyntheticViewer:
             audio = pc.addTransceiver(self.microphone, direction="sendrecv")
         else:
             audio = pc.addTransceiver("audio", direction="recvonly")
-        self._watch_arrivals(audio.receiver)
+        self._watch_arrivals(audio.receiver, self._arrivals)
         if self._video != "none":
             picture = pc.addTransceiver("video", direction="recvonly")
             self._tap(picture.receiver)
@@ -241,8 +241,8 @@ class SyntheticViewer:
             if self._on_picture:
                 self._on_picture(frame)
 
-    def _watch_arrivals(self, receiver: RTCRtpReceiver) -> None:
-        """Note when each audio packet came, before the jitter buffer holds it back."""
+    def _watch_arrivals(self, receiver: RTCRtpReceiver, arrivals: dict[int, float]) -> None:
+        """Note when the (last) packet of each timestamp came, before the jitter buffer holds it."""
         handle = receiver._handle_rtp_packet
         first: int | None = None
 
@@ -250,16 +250,25 @@ class SyntheticViewer:
             nonlocal first
             if first is None:
                 first = packet.timestamp
-            self._arrivals[(packet.timestamp - first) & 0xFFFFFFFF] = time.monotonic()
-            if len(self._arrivals) > 500:
-                self._arrivals.pop(next(iter(self._arrivals)))
+            arrivals[(packet.timestamp - first) & 0xFFFFFFFF] = time.monotonic()
+            if len(arrivals) > 500:
+                arrivals.pop(next(iter(arrivals)))
             await handle(packet, arrival_time_ms)
 
         receiver._handle_rtp_packet = note  # type: ignore[method-assign]
 
     def _tap(self, receiver: RTCRtpReceiver) -> None:
+        arrivals: dict[int, float] = {}
+        first: int | None = None
+        self._watch_arrivals(receiver, arrivals)
+
         def seen(pts: int, data: bytes) -> None:
-            self.received.add_video(EncodedPicture(time.monotonic(), pts, data))
+            # aiortc knows that a picture is whole when the next one begins: too late a moment.
+            nonlocal first
+            if first is None:
+                first = pts
+            arrived = arrivals.pop(pts - first, time.monotonic())
+            self.received.add_video(EncodedPicture(arrived, pts, data))
 
         name = "_RTCRtpReceiver__decoder_queue"
         if not hasattr(receiver, name):

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from renderers.contract import Attitude, Pose, Viseme, VisemeSpan
 from renderers.motion.coarticulation import JAW
 from renderers.motion.eyes import Blinks, Gaze
-from renderers.motion.mouth import Mouth
+from renderers.motion.mouth import LEAD_S, Mouth
 from renderers.motion.noise import SmoothNoise
 from renderers.motion.spring import Spring
+
+NORMAL_RMS = 0.11
+"""Loudness (RMS of full scale) of a stressed vowel in normalised speech."""
 
 
 class Mood(NamedTuple):
@@ -154,7 +157,8 @@ class Animator:
             dt = 1 / 30 if self._last is None else min(max(t - self._last, 0.0), 0.25)
             self._last = t
             speaking = self._mouth.weights(t, pose.visemes)
-            loud = self._mouth.loudness(t)
+            known = self._mouth.loudness(t + LEAD_S)
+            loud = NORMAL_RMS if known is None and speaking else known or 0.0
             mood = self._mood(t)
             self._face(pose, t, dt, mood, loud, speaking)
             self._head(pose, t, dt, mood)
@@ -176,8 +180,12 @@ class Animator:
         emphasis = min(max((loud - self._loud_slow) / 0.12, 0.0), 1.0) if speaking else 0.0
         beat = spring["beat"].step(emphasis, dt)
 
-        effort = 0.82 + 0.18 * min(loud / 0.15, 1.3) if speaking else 1.0
-        jaw = float(pose.visemes @ JAW) * effort
+        # Loud syllables are spoken with a wider mouth, murmured ones hardly open it.
+        effort = min(loud / NORMAL_RMS, 1.25) if speaking else 1.0
+        jaw = min(float(pose.visemes @ JAW) * (0.5 + 0.65 * effort), 1.0)
+        closing = pose.visemes[[Viseme.PP, Viseme.FF]].copy()
+        pose.visemes *= np.float32(min(0.6 + 0.45 * effort, 1.0))
+        pose.visemes[[Viseme.PP, Viseme.FF]] = closing
         closed = float(pose.visemes[Viseme.PP])
         jaw = spring["jaw"].step(jaw, dt)
         pose.jaw = max(jaw * (1.0 - closed * closed), 0.0)

@@ -105,10 +105,10 @@ class Mouth:
             out /= total
         return active
 
-    def loudness(self, t: float) -> float:
-        """RMS (0..1 of full scale) of the sound at media time `t`."""
+    def loudness(self, t: float) -> float | None:
+        """RMS (0..1 of full scale) of the sound at media time `t`; None where it is not known."""
         for clause in self._clauses:
             index = int(clause.local(t) * ENERGY_RATE_HZ)
             if 0 <= index < clause.energy.shape[0]:
                 return float(clause.energy[index]) * clause.gain(t)
-        return 0.0
+        return None

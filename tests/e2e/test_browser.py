@@ -30,7 +30,7 @@ from playwright.sync_api import Page, sync_playwright  # noqa: E402
 
 @pytest.fixture(scope="module")
 def server(model_store: ModelStore) -> Iterator[ServerProcess]:
-    with ServerProcess(["--sessions", "1"]) as running:
+    with ServerProcess(["--sessions", "2", "--set", "sessions.idle_timeout_s=3"]) as running:
         yield running
 
 

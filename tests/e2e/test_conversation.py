@@ -15,6 +15,8 @@ import httpx
 import numpy as np
 import pytest
 
+from avatar_server.avatar.face import load_renderer
+from avatar_server.avatars import find_avatars
 from avatar_server.config import TtsSettings
 from avatar_server.inference.tts import build_synthesizer
 from avatar_server.loadtest.received import AUDIBLE
@@ -146,6 +148,57 @@ def test_frames_are_720p_at_30_a_second(server: ServerProcess, avatar: str) -> N
 
     run(watch())
     assert sizes == {(1280, 720)}
+
+
+def test_the_lips_move_with_the_voice(server: ServerProcess) -> None:
+    """In what a viewer receives: what the mouth shows against the energy of the sound."""
+    box = load_renderer(find_avatars()["theo"], 1280, 720).mouth_box  # type: ignore[attr-defined]
+    contrast: dict[int, float] = {}
+
+    def look(frame: Any) -> None:
+        plane = frame.planes[0]
+        luma = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
+        mouth = luma[box.y : box.y + box.height, box.x : box.x + box.width]
+        # Teeth are brighter than lips and skin, the inside of a mouth darker: both show it open.
+        contrast[int(frame.pts)] = float(mouth.std())
+
+    async def watch() -> None:
+        viewer = SyntheticViewer(server.url, avatar="theo", video="decode", on_picture=look)
+        async with viewer:
+            await settled(viewer)
+            since = time.monotonic()
+            viewer.send(events.Text(text="How does your face move when you speak?"))
+            await viewer.wait_for(events.TurnDone, since=since, timeout_s=40)
+            await asyncio.sleep(0.5)
+            first = viewer.received.first_audible_after(since)
+            last = viewer.received.last_audible()
+            assert first is not None
+            assert last is not None
+            assert last - first > 3
+            moments = np.arange(first - 0.3, last + 0.3, 0.01)
+            loud = [
+                (p.arrived + 0.01, float(np.sqrt(np.mean(np.square(p.pcm.astype(np.float64))))))
+                for p in viewer.received.audio
+            ]
+            energy = np.interp(moments, *np.array(loud).T)
+            energy = np.convolve(np.sqrt(energy), np.ones(10) / 10, "same")
+            shown = [
+                (p.arrived, contrast[p.pts]) for p in viewer.received.video if p.pts in contrast
+            ]
+            times, openness = np.array(shown).T
+            assert np.ptp(openness) > 8
+
+            def agreement(lag: float) -> float:
+                return float(np.corrcoef(np.interp(moments + lag, times, openness), energy)[0, 1])
+
+            lags = np.arange(-0.3, 0.31, 0.01)
+            agreements = [agreement(lag) for lag in lags]
+            best = lags[int(np.argmax(agreements))]
+            print(f"correlation {max(agreements):.2f} at a lag of {best * 1000:.0f} ms")
+            assert max(agreements) > 0.35
+            assert -0.080 <= best <= 0.020
+
+    run(watch())
 
 
 def test_typed_text_is_answered_too(server: ServerProcess, avatar: str) -> None:
