@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import av
@@ -85,7 +86,7 @@ class H264Encoder:
             "ref": "1",
             "force-cfr": "1",
             # Without a floor a still picture is refined for ever: 4 times the bits, unseen.
-            "qpmin": str(_MIN_QUANTISER),
+            "qpmin": str(max(_MIN_QUANTISER, math.floor(settings.crf) - 1)),
         }
         try:
             context = av.CodecContext.create("libx264", "w")
@@ -119,4 +120,5 @@ class H264Encoder:
 
 
 _TIME_BASE = Fraction(1, 90_000)
-_MIN_QUANTISER = 20
+_MIN_QUANTISER = 10
+"""Below it nothing is gained that 8 bits can show."""
