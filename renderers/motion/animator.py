@@ -182,9 +182,9 @@ class Animator:
 
         # Loud syllables are spoken with a wider mouth, murmured ones hardly open it.
         effort = min(loud / NORMAL_RMS, 1.25) if speaking else 1.0
-        jaw = min(float(pose.visemes @ JAW) * (0.5 + 0.65 * effort), 1.0)
+        jaw = min(float(pose.visemes @ JAW) * (0.42 + 0.36 * effort), 1.0)
         closing = pose.visemes[[Viseme.PP, Viseme.FF]].copy()
-        pose.visemes *= np.float32(min(0.6 + 0.45 * effort, 1.0))
+        pose.visemes *= np.float32(min(0.52 + 0.36 * effort, 0.9))
         pose.visemes[[Viseme.PP, Viseme.FF]] = closing
         closed = float(pose.visemes[Viseme.PP])
         jaw = spring["jaw"].step(jaw, dt)
