@@ -16,6 +16,7 @@ from rich.console import Console
 import avatar_server
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.config import ConfigError, Settings, load_settings
+from avatar_server.eval.cli import eval_app
 from avatar_server.gateway.children import ChildCommands
 from avatar_server.observe.logging import setup_logging
 
@@ -34,6 +35,7 @@ models_app = typer.Typer(help="Model files.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
+app.add_typer(eval_app, name="eval")
 
 ConfigOption = Annotated[
     str, typer.Option("--config", "-c", help="A shipped configuration (cpu, h100) or a YAML file.")
@@ -259,14 +261,19 @@ def bench_turn_command(
 @bench_app.command("media")
 def bench_media_command(
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20,
-    viewers: Annotated[int, typer.Option(min=1, max=64, help="Viewers of the session.")] = 1,
+    viewers: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=64, help="Viewers of the session; repeat. Default: 1, 4 and 16."),
+    ] = None,
     json_file: JsonOption = None,
 ) -> None:
     """CPU time of drawing, encoding and sending one session's video and sound."""
     check_json_file(json_file)
-    from avatar_server.bench.media import bench_media
+    from avatar_server.bench.media import bench_media, print_table
 
-    report_figures(bench_media(seconds=seconds, viewers=viewers), json_file)
+    figures = bench_media(seconds=seconds, viewers=viewers or (1, 4, 16))
+    print_table(figures)
+    report_figures(figures, json_file)
 
 
 def check_json_file(path: Path | None) -> None:

@@ -68,8 +68,8 @@ class VideoSettings(Section):
     fps: int = Field(default=30, ge=1, le=60)
     """Frames a second."""
     preset: Literal["ultrafast", "superfast", "veryfast", "faster", "fast", "medium"] = "ultrafast"
-    """x264 preset: slower presets need fewer bits and more CPU. A 1280x720 frame of an avatar on one
-    core while it speaks, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms and
+    """x264 preset: slower presets need fewer bits and more CPU. A 1280x720 frame of a speaking
+    avatar on one core, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms and
     255 kbit/s; one cannot be told from the other by eye."""
     crf: float = Field(default=24.0, ge=0, le=51)
     """Constant rate factor: lower is better and larger."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -12,7 +12,10 @@ def _shipped(package: str, folder: str) -> Path:
     beside = Path(__file__).resolve().parent.parent / folder
     if beside.is_dir():
         return beside
-    return Path(str(resources.files(package)))
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(f"the data package {package} is not installed")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def assets_dir() -> Path:

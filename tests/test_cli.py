@@ -89,7 +89,7 @@ def fake_bench(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append(asked)
         return {"encode_ms": 2.5}
 
-    module = types.SimpleNamespace(bench_media=bench_media)
+    module = types.SimpleNamespace(bench_media=bench_media, print_table=lambda figures: None)
     monkeypatch.setitem(sys.modules, "avatar_server.bench.media", module)
     return calls
 
@@ -101,7 +101,7 @@ def test_a_bench_writes_its_figures_to_the_file(
     file = tmp_path / "figures.json"
     code, output = invoke("bench", "media", "--seconds", "3", "--viewers", "2", "--json", str(file))
     assert code == 0
-    assert calls == [{"seconds": 3.0, "viewers": 2}]
+    assert calls == [{"seconds": 3.0, "viewers": [2]}]
     assert json.loads(file.read_text()) == {"encode_ms": 2.5}
     assert json.loads(output) == {"encode_ms": 2.5}
 

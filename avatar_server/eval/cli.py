@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from avatar_server.eval.drawing import comparison, write_picture
-from avatar_server.eval.router import eval_router
-from avatar_server.inference.llm.router import DatasetError, EmbeddingRouter, Router, load_examples
 from avatar_server.paths import assets_dir
+
+if TYPE_CHECKING:
+    from avatar_server.inference.llm.router import Router
 
 WRONG_USE = 2
 
@@ -46,6 +46,11 @@ def router_command(
 
     With one engine the JSON holds its figures; with several, an object by engine's name.
     """
+    # Imported here: every other command starts faster without them.
+    from avatar_server.eval.drawing import comparison, write_picture
+    from avatar_server.eval.router import eval_router
+    from avatar_server.inference.llm.router import DatasetError, load_examples
+
     for path in (json_file, png):
         if path is not None and not path.absolute().parent.is_dir():
             raise _wrong_use(f"{path}: there is no folder {path.absolute().parent}")
@@ -74,6 +79,7 @@ def router_command(
 
 def _embedding() -> Router:
     from avatar_server.inference.llm.retrieval import SentenceEncoder
+    from avatar_server.inference.llm.router import EmbeddingRouter
 
     return EmbeddingRouter.ready(SentenceEncoder())
 

@@ -54,9 +54,9 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            # A group of its own keeps the terminal's Ctrl-C from it. Not a session of its own: Linux
-            # shares the CPU between sessions first (autogroups), and `nice` would count for
-            # nothing between the models and the frames.
+            # A group of its own keeps the terminal's Ctrl-C from it. Not a session of its own:
+            # Linux shares the CPU between sessions first (autogroups), and `nice` would count
+            # for nothing between the models and the frames.
             process_group=0,
             limit=MAX_LINE_BYTES,
         )
