@@ -69,8 +69,8 @@ class VideoSettings(Section):
     """Frames a second."""
     preset: Literal["ultrafast", "superfast", "veryfast", "faster", "fast", "medium"] = "ultrafast"
     """x264 preset: slower presets need fewer bits and more CPU. A 1280x720 frame of a speaking
-    avatar on one core, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms and
-    255 kbit/s; one cannot be told from the other by eye."""
+    avatar on one core, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms
+    and 255 kbit/s; one cannot be told from the other by eye."""
     crf: float = Field(default=24.0, ge=0, le=51)
     """Constant rate factor: lower is better and larger."""
     max_bitrate_bps: int = Field(default=2_500_000, ge=100_000)
