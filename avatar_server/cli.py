@@ -18,6 +18,7 @@ from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.config import ConfigError, Settings, load_settings
 from avatar_server.eval.cli import eval_app
 from avatar_server.gateway.children import ChildCommands
+from avatar_server.inference.available import lacking
 from avatar_server.observe.logging import setup_logging
 
 FINE, FAILED, WRONG_USE = 0, 1, 2
@@ -104,7 +105,12 @@ def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
 
 
 def ensure_models(settings: Settings, console: Console) -> None:
-    """Fetch what is missing, with a progress bar; exit code 1 where a model cannot be had."""
+    """Fetch what is missing, with a progress bar; exit code 1 where a model cannot be had.
+
+    Exit code 2, and nothing fetched, where this version lacks a configured engine.
+    """
+    if lacks := lacking(settings):
+        raise stop_with("\n".join(lacks), WRONG_USE)
     from avatar_server.models import ModelError, ModelStore, RichProgress, default_models
 
     store = ModelStore()

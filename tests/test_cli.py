@@ -127,3 +127,16 @@ def test_an_unknown_model_is_wrong_use() -> None:
     code, output = invoke("models", "fetch", "no-such-model")
     assert code == 2
     assert "no-such-model" in output
+
+
+def test_a_configuration_whose_engines_are_missing_fetches_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("avatar_server.models.ModelStore.ensure", refuse)
+    code, output = invoke("serve", "--config", "h100", "--port", "0")
+    assert code == 2
+    assert "llm.engine: openai" in output
+    assert "kokoro-torch" in output

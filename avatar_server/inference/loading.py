@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.config import LlmSettings, Settings
+from avatar_server.inference.available import llm_lacks
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex
 from avatar_server.inference.tts.contract import Synthesizer
@@ -95,7 +96,4 @@ def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:
         from avatar_server.inference.llm.openai import OpenAiEngine
 
         return OpenAiEngine(settings)
-    raise EngineError(
-        "llm.engine is 'vllm', which runs on a GPU and is not part of this version. Start vLLM's "
-        "own server and set llm.engine: openai with llm.base_url, or use llm.engine: llamacpp."
-    )
+    raise EngineError(llm_lacks(settings) or f"there is no engine {settings.engine!r}")

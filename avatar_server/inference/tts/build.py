@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from avatar_server.config import TtsSettings
+from avatar_server.inference.available import tts_lacks
 from avatar_server.inference.tts.contract import Synthesizer, TtsError
 from avatar_server.inference.tts.kokoro import KokoroSynthesizer
 from avatar_server.inference.tts.piper import PiperSynthesizer
@@ -28,11 +29,8 @@ def build_synthesizer(store: ModelStore, settings: TtsSettings, sessions: int) -
     `auto` takes Kokoro where its real-time factor, measured now, times `sessions` stays below
     `settings.max_rtf`; else, or where Kokoro cannot be had, piper speaks. Raises `TtsError`.
     """
-    if settings.engine == "kokoro-torch":
-        raise TtsError(
-            "tts.engine is 'kokoro-torch', which needs the gpu extra: install the server with "
-            "it, or set tts.engine to 'auto', 'kokoro' or 'piper'"
-        )
+    if why := tts_lacks(settings):
+        raise TtsError(why)
     if settings.engine == "kokoro":
         return _warmed(_kokoro(store, settings))
     piper = _warmed(_piper(store, settings))

@@ -72,7 +72,7 @@ def test_a_setting_overrides_the_measurement(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kokoro_on_a_gpu_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TtsError, match="gpu extra"):
+    with pytest.raises(TtsError, match="not part of this version"):
         chosen(monkeypatch, 0.1, 0.1, engine="kokoro-torch")
 
 
