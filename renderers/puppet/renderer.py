@@ -21,7 +21,7 @@ from renderers.warp.arrays import Array
 FEATURES = ("iris", "teeth_upper", "teeth_lower")
 
 MOUTHS_HELD, EYES_HELD = 512, 320
-"""Some 17 MB and 5 MB: after a minute of speech nine mouths in ten are held; small beside a
+"""Some 17 MB and 5 MB: after a minute of speech most mouths are held; small beside a
 process."""
 
 
