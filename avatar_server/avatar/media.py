@@ -49,8 +49,11 @@ _IDLE_WAIT_S = 0.5
 """How often the video thread looks up while nobody watches; a join wakes it at once."""
 _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
+_HELD_FRAMES = 3
+"""So many unchanged frames in a row are repeated at once: a head that drifts is drawn anew every
+second or third frame, and encoding the ones between costs nearly as much as a changed one."""
 _REFINING_FRAMES = 8
-"""Unchanged frames that are still encoded, in which what motion blurred becomes sharp."""
+"""Unchanged frames after those that are encoded, in which what motion blurred becomes sharp."""
 _TELL_STALL_S = 10.0
 """Stalls come in crowds: one line in the log for all of them in this time."""
 _NICE = -10
@@ -278,7 +281,7 @@ class MediaEngine:
             self._drop_encoders(encoders, codecs)
             timestamp = pacer.timestamp(tick.number)
             for codec in codecs:
-                still = unchanged > _REFINING_FRAMES and not keyframe
+                still = not keyframe and is_repeat(unchanged)
                 self._encode(encoders, codec, ring.last, timestamp, keyframe, still)
             self._render_ms.append((rendered - started) * 1e3)
             self._encode_ms.append((time.thread_time() - rendered) * 1e3)
@@ -320,6 +323,11 @@ class MediaEngine:
     ) -> None:
         for codec in [codec for codec in encoders if codec not in wanted]:
             encoders.pop(codec).close()
+
+
+def is_repeat(unchanged: int) -> bool:
+    """Whether the frame that is the `unchanged`-th like its predecessor is sent as a repetition."""
+    return 0 < unchanged <= _HELD_FRAMES or unchanged > _HELD_FRAMES + _REFINING_FRAMES
 
 
 def _ask_priority() -> None:

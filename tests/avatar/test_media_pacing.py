@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from avatar_server.avatar.media import is_repeat
 from avatar_server.avatar.pacing import AudioPacer, FramePacer, KeyframePolicy, MediaTimeline
 
 
@@ -113,3 +114,8 @@ def test_ntp_and_media_time_advance_together() -> None:
     assert timeline.media_time(103.5) == 3.5
     assert timeline.ntp(3.5) - timeline.ntp(0.0) == int(3.5 * (1 << 32))
     assert timeline.ntp(0.0) >> 32 == 3_900_000_000
+
+
+def test_a_picture_that_stands_is_repeated_then_refined_then_repeated_for_good() -> None:
+    shown = "".join("r" if is_repeat(unchanged) else "e" for unchanged in range(16))
+    assert shown == "errr" + "eeeeeeee" + "rrrr"
