@@ -33,7 +33,8 @@ class RestartPolicy:
         self._forget()
         now = self._clock.now()
         if len(self._recent) >= self._limit:
-            wait = self._recent[0] + WINDOW_S - now
+            # Not the oldest that is remembered: one on the edge of the minute may be there yet.
+            wait = max(0.0, self._recent[-self._limit] + WINDOW_S - now)
         elif not self._recent:
             wait = 0.0
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from avatar_server.clock import ManualClock
@@ -29,6 +29,7 @@ def test_after_a_quiet_minute_a_restart_is_immediate_again() -> None:
     assert policy.delay_s() == 0
 
 
+@example(1, [1.3289724721116216, 0.0, 0.0, 0.0])
 @given(st.integers(1, 8), st.lists(st.floats(0, 30, allow_nan=False), min_size=1, max_size=60))
 def test_no_minute_has_more_restarts_than_the_limit(limit: int, lives: list[float]) -> None:
     clock = ManualClock()
