@@ -9,8 +9,11 @@ from avatar_server.protocol.messages import HistoryItem
 History = tuple[HistoryItem, ...]
 
 INTERRUPTED_MARK = " —"
-MAX_ITEMS = 16
-MAX_CHARS = 4_000
+MAX_ITEMS = 240
+MAX_CHARS = 24_000
+"""Bounds of what is kept and sent; inference takes of it what its context has room for."""
+BLOCK_ITEMS = 40
+"""A multiple of what inference drops at once, so that both begin at the same items."""
 
 
 def with_user(history: History, text: str) -> History:
@@ -48,16 +51,21 @@ def without_unanswered(history: History) -> History:
 
 
 def bounded(
-    history: Sequence[HistoryItem], max_items: int = MAX_ITEMS, max_chars: int = MAX_CHARS
+    history: Sequence[HistoryItem],
+    max_items: int = MAX_ITEMS,
+    max_chars: int = MAX_CHARS,
+    block: int = BLOCK_ITEMS,
 ) -> History:
-    """The newest items within both bounds. A single item that is too long keeps its end."""
-    kept: list[HistoryItem] = []
-    chars = 0
-    for item in reversed(history[-max_items:]):
-        if chars + len(item.text) > max_chars:
-            if not kept:
-                kept.append(HistoryItem(role=item.role, text=item.text[-max_chars:]))
-            break
-        kept.append(item)
-        chars += len(item.text)
-    return tuple(reversed(kept))
+    """The newest items within both bounds. A single item that is too long keeps its end.
+
+    The oldest go `block` items at a time: a language model that has read the beginning before
+    would have to read everything anew if one were dropped each turn.
+    """
+    kept = list(history)
+    while len(kept) > max_items or (
+        len(kept) > 1 and sum(len(item.text) for item in kept) > max_chars
+    ):
+        del kept[: min(block, len(kept) - 1)]
+    if kept and len(kept[0].text) > max_chars:
+        kept[0] = HistoryItem(role=kept[0].role, text=kept[0].text[-max_chars:])
+    return tuple(kept)

@@ -68,3 +68,15 @@ def test_history_is_bounded_and_alternates_whatever_is_said(steps: list[tuple[st
         assert sum(len(item.text) for item in items) <= history.MAX_CHARS
         roles = [item.role for item in items]
         assert all(a != b for a, b in pairwise(roles))
+
+
+def test_the_beginning_stays_for_many_turns_so_that_a_model_need_not_read_it_anew() -> None:
+    talk: history.History = ()
+    beginnings = set()
+    for turn in range(400):
+        talk = history.with_user(talk, f"question {turn}")
+        talk = history.with_reply(talk, f"answer {turn}")
+        beginnings.add(talk[0].text)
+        assert talk[0].role == "user"
+        assert len(talk) <= history.MAX_ITEMS
+    assert len(beginnings) <= 1 + 2 * 400 // history.BLOCK_ITEMS
