@@ -43,7 +43,9 @@ def bench_turn(
     `speech` is a folder of recordings to speak instead of synthesised questions. Without `url` a
     server is started with `arguments` and ended again. Keys: `turns`, `answered`,
     `voice_to_voice_ms` {`p50`,`p95`,`max`}, `server_voice_to_voice_ms` (by the server's own
-    trace), `stages_ms` {stage: {`p50`,`p95`}} (durations), `each` (one entry a turn).
+    trace), `stages_ms` {stage: {`p50`,`p95`}} (durations), `session` (medians of the server's
+    `fps`, `render_ms`, `encode_ms` and `bitrate_bps`, half of the time speaking), `each` (one
+    entry a turn).
     """
     progress("preparing speech")
     lines = recorded(speech) if speech else _synthesised(min(utterances, len(QUESTIONS)))
@@ -81,7 +83,8 @@ async def _run(
             latency = each[-1]["voice_to_voice_ms"]
             told = "no answer" if latency is None else f"{latency:.0f} ms"
             progress(f"turn {number}/{len(lines)}: {told}  {line.text[:50]}")
-    return summary(each)
+        stats = [event for _, event in viewer.events if isinstance(event, events.Stats)][3:]
+    return {**summary(each), "session": _session(stats)}
 
 
 async def _turn(viewer: SyntheticViewer, line: Utterance) -> dict[str, Any]:
@@ -140,6 +143,16 @@ def summary(each: list[dict[str, Any]]) -> dict[str, Any]:
         "server_voice_to_voice_ms": _quantiles(server),
         "stages_ms": {stage: _quantiles(values) for stage, values in stages.items()},
         "each": each,
+    }
+
+
+def _session(stats: list[events.Stats]) -> dict[str, float]:
+    """Medians of what the server said once a second of its pictures, over the whole talk."""
+    if not stats:
+        return {}
+    return {
+        name: round(float(np.median([getattr(each, name) for each in stats])), 2)
+        for name in ("fps", "render_ms", "encode_ms", "bitrate_bps")
     }
 
 
