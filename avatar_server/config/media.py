@@ -1,0 +1,63 @@
+"""Settings of pictures, sound and WebRTC."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from avatar_server.config.base import Section
+
+
+class IceServer(Section):
+    """A STUN or TURN server, handed to the page and used by the server."""
+
+    urls: list[str]
+    """`stun:host:port` or `turn:host:port?transport=udp`."""
+    username: str | None = None
+    """For TURN."""
+    credential: SecretStr | None = None
+    """For TURN; every page is given it."""
+
+
+class VideoSettings(Section):
+    """The one encode of a session."""
+
+    width: int = Field(default=1280, ge=160, le=3840, multiple_of=16)
+    """Pixels."""
+    height: int = Field(default=720, ge=120, le=2160, multiple_of=4)
+    """Pixels."""
+    fps: int = Field(default=30, ge=1, le=60)
+    """Frames a second."""
+    preset: Literal["ultrafast", "superfast", "veryfast", "faster", "fast", "medium"] = "ultrafast"
+    """x264 preset: slower presets need fewer bits and more CPU. A 1280x720 frame of a speaking
+    avatar on one core, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms
+    and 255 kbit/s; one cannot be told from the other by eye."""
+    crf: float = Field(default=24.0, ge=0, le=51)
+    """Constant rate factor: lower is better and larger."""
+    max_bitrate_bps: int = Field(default=2_500_000, ge=100_000)
+    """Cap that the rate buffer enforces."""
+    keyframe_min_interval_ms: int = Field(default=500, ge=0)
+    """At most one keyframe in this time, however many viewers ask."""
+    keyframe_interval_s: float = Field(default=10.0, gt=0)
+    """A keyframe at least this often."""
+
+
+class AudioSettings(Section):
+    """The one Opus encode of a session."""
+
+    bitrate_bps: int = Field(default=48_000, ge=6_000, le=256_000)
+    """Of the Opus stream."""
+    fec: bool = True
+    """In-band forward error correction."""
+
+
+class MediaSettings(Section):
+    """WebRTC."""
+
+    video: VideoSettings = VideoSettings()
+    audio: AudioSettings = AudioSettings()
+    ice_servers: list[IceServer] = Field(default=[])
+    """None are needed where browser and server reach each other directly."""
+    viewer_timeout_s: float = Field(default=5.0, gt=1)
+    """A viewer from whom nothing came for this long is gone."""

@@ -1,0 +1,55 @@
+"""Settings of sessions and of the talk in them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from avatar_server.config.base import Section
+
+
+class SessionSettings(Section):
+    """Sessions and who may join."""
+
+    max_sessions: int = Field(default=2, ge=1)
+    """Running avatars at once."""
+    max_viewers: int = Field(default=16, ge=1)
+    """Viewers of one session."""
+    idle_timeout_s: float = Field(default=30.0, gt=0)
+    """A session without viewers ends after this long."""
+    start_timeout_s: float = Field(default=20.0, gt=0)
+    """An avatar process that is not ready by then is killed."""
+    hang_timeout_s: float = Field(default=3.0, ge=2)
+    """An avatar process silent for this long is killed and started again; it speaks every 1 s."""
+    answer_timeout_s: float = Field(default=8.0, gt=0)
+    """An avatar process that has not answered a viewer's offer by then is taken for busy."""
+    restart_limit_per_minute: int = Field(default=6, ge=1)
+    """An avatar process that ends unasked more often than this ends its session."""
+    warm_spares: int = Field(default=1, ge=0, le=8)
+    """Avatar processes loaded ahead, so that sessions start, and come back, at once."""
+
+
+class TurnSettings(Section):
+    """Turn-taking."""
+
+    speech_threshold: float = Field(default=0.5, gt=0, lt=1)
+    """VAD probability from which a frame counts as speech."""
+    start_ms: int = Field(default=96, ge=32)
+    """Speech of this length opens a turn."""
+    barge_in_ms: int = Field(default=150, ge=32)
+    """Speech of this length stops a reply."""
+    pause_ms: int = Field(default=200, ge=64)
+    """At a pause of this length recognition starts, on the chance that the turn is over."""
+    end_ms: int = Field(default=300, ge=64)
+    """A pause of this length ends the turn where the semantic check says it is complete."""
+    max_pause_ms: int = Field(default=1_200, ge=200)
+    """A pause of this length ends the turn whatever the check says."""
+    end_of_turn_threshold: float = Field(default=0.5, gt=0, lt=1)
+    """Probability from which the semantic check counts as complete."""
+    max_utterance_s: float = Field(default=30.0, gt=1)
+    """Longer speech is cut into turns."""
+    pre_roll_ms: int = Field(default=300, ge=0)
+    """Sound kept from before speech was noticed."""
+    partial_interval_ms: int = Field(default=0, ge=0)
+    """Partial transcripts while the viewer speaks, this often; 0 for none."""
+    budget_ms: int = Field(default=1_200, ge=200)
+    """Voice-to-voice latency that a turn may take."""

@@ -1,0 +1,62 @@
+"""All settings together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from avatar_server.config.http import HttpSettings
+from avatar_server.config.inference import InferenceSettings, LlmSettings, SttSettings, TtsSettings
+from avatar_server.config.media import MediaSettings
+from avatar_server.config.observe import ObserveSettings
+from avatar_server.config.sessions import SessionSettings, TurnSettings
+
+ENVIRONMENT_PREFIX = "AVATAR_SERVER_"
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    tier: Literal["embedded", "small", "h100"] = "embedded"
+    """What the models are sized for; each stage can be set on its own."""
+    http: HttpSettings = HttpSettings()
+    media: MediaSettings = MediaSettings()
+    sessions: SessionSettings = SessionSettings()
+    turns: TurnSettings = TurnSettings()
+    stt: SttSettings = SttSettings()
+    tts: TtsSettings = TtsSettings()
+    llm: LlmSettings = LlmSettings()
+    inference: InferenceSettings = InferenceSettings()
+    observe: ObserveSettings = ObserveSettings()
+    avatar_dirs: list[Path] = []
+    """Folders with further avatars; the shipped ones and the user's own are always there."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (env_settings, init_settings)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if self.llm.engine == "openai" and not self.llm.base_url:
+            raise ValueError("llm.engine is 'openai': set llm.base_url to the endpoint's address")
+        if self.turns.end_ms < self.turns.pause_ms:
+            raise ValueError("turns.end_ms must not be below turns.pause_ms")
+        return self
