@@ -181,6 +181,8 @@ class Control:
         if not readiness.ready:
             self.metrics.sessions_refused.labels("not-ready").inc()
             raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
+        if (empty := self.registry.give_way()) is not None:
+            self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")
         try:
             session = self.registry.add(_new_id(), avatar)
         except Full as error:
@@ -285,7 +287,7 @@ class Control:
     async def leave(self, session: str, viewer: str) -> None:
         """A viewer says goodbye. Raises `ProblemError` 404."""
         self._require_viewer(session, viewer)
-        self.registry.leave(session, viewer)
+        self.registry.leave(session, viewer, goodbye=True)
         await self._tell(session, Leave(viewer=viewer))
 
     def _require_viewer(self, session: str, viewer: str) -> None:

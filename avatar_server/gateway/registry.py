@@ -44,6 +44,9 @@ class NotRunning(RegistryError):
 # missing from it is gone only if it joined well before; statuses come once a second.
 JOIN_SETTLES_S = 3.0
 
+# A page that is loaded anew says goodbye first and is back within this time.
+YIELD_AFTER_S = 2.0
+
 
 @dataclass(slots=True)
 class Session:
@@ -59,6 +62,8 @@ class Session:
     status: AvatarStatus | None = None
     joining: set[str] = field(default_factory=set)
     viewers: dict[str, float] = field(default_factory=dict)
+    abandoned: bool = False
+    """The last viewer said goodbye, and nobody came since."""
 
     @property
     def viewer_count(self) -> int:
@@ -83,8 +88,32 @@ class Registry:
 
     @property
     def free(self) -> int:
-        """Sessions that could still be started."""
-        return max(0, self._limits.max_sessions - len(self._sessions))
+        """Sessions that could still be started; those that would give way count as free."""
+        held = len(self._sessions) - len(self.yielding())
+        return max(0, self._limits.max_sessions - held)
+
+    def yielding(self) -> list[str]:
+        """Sessions that give way to whoever waits, the one longest empty first.
+
+        Everybody said goodbye to them. One whose viewers vanished, or are yet to come, is not
+        among them: it waits for the idle timeout.
+        """
+        limit = self._clock.now() - YIELD_AFTER_S
+        empty = [
+            entry
+            for entry in self._sessions.values()
+            if entry.abandoned
+            and entry.state is SessionState.RUNNING
+            and not entry.viewer_count
+            and entry.empty_since <= limit
+        ]
+        return [entry.id for entry in sorted(empty, key=lambda entry: entry.empty_since)]
+
+    def give_way(self) -> str | None:
+        """The session that must be ended before `add` can succeed; None where none must or can."""
+        if len(self._sessions) < self._limits.max_sessions:
+            return None
+        return next(iter(self.yielding()), None)
 
     def sessions(self) -> list[Session]:
         """All sessions, oldest first."""
@@ -100,8 +129,8 @@ class Registry:
             ) from None
 
     def add(self, session: str, avatar: str) -> Session:
-        """Take a place for a new session; raises `Full`."""
-        if not self.free:
+        """Take a place for a new session; raises `Full`. See `give_way`."""
+        if len(self._sessions) >= self._limits.max_sessions:
             raise Full(
                 f"All {self._limits.max_sessions} sessions are in use. "
                 "Try again when one has ended."
@@ -130,6 +159,7 @@ class Registry:
         entry.status = None
         entry.viewers.clear()
         entry.joining.clear()
+        entry.abandoned = False
         entry.empty_since = self._clock.now()
 
     def begin_join(self, session: str, viewer: str) -> None:
@@ -143,6 +173,7 @@ class Registry:
                 "Try again when one has left."
             )
         entry.joining.add(viewer)
+        entry.abandoned = False
 
     def joined(self, session: str, viewer: str) -> bool:
         """The avatar answered; false where the session or the place was lost meanwhile."""
@@ -153,8 +184,8 @@ class Registry:
         entry.viewers[viewer] = self._clock.now()
         return True
 
-    def leave(self, session: str, viewer: str) -> bool:
-        """Free a viewer's place; false where there was none."""
+    def leave(self, session: str, viewer: str, goodbye: bool = False) -> bool:
+        """Free a viewer's place; false where there was none. `goodbye`: it left on purpose."""
         entry = self._sessions.get(session)
         if entry is None:
             return False
@@ -164,6 +195,7 @@ class Registry:
             entry.status.viewers -= 1
         entry.joining.discard(viewer)
         entry.viewers.pop(viewer, None)
+        entry.abandoned = entry.abandoned or (goodbye and known)
         return known
 
     def require_viewer(self, session: str, viewer: str) -> None:
@@ -189,6 +221,8 @@ class Registry:
             for viewer, since in list(entry.viewers.items()):
                 if viewer not in present and since <= settled:
                     del entry.viewers[viewer]
+        if status.abandoned and not entry.viewer_count:
+            entry.abandoned = True
 
     def idle(self) -> list[str]:
         """Running sessions that have had no viewer for the idle timeout."""

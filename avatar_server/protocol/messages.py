@@ -90,12 +90,14 @@ class AvatarStatus(Message):
     """Sent once a second, and at every join and leave. Its absence for 3 s means a hang.
 
     `viewer_ids` are the viewers present now: the gateway frees the place of any other.
+    `abandoned`: none is, and the last one said goodbye rather than vanishing.
     """
 
     session: str
     state: str
     viewers: int
     viewer_ids: list[str] = []
+    abandoned: bool = False
     speaker: str | None = None
     fps: float = 0.0
     late_frames: int = 0

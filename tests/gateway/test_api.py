@@ -73,6 +73,28 @@ def test_a_viewer_joins_trickles_and_leaves(shared: SharedRunner) -> None:
     shared(scenario)
 
 
+def test_whoever_waits_gets_the_place_of_a_session_that_everybody_left(
+    gateway: GatewayFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("avatar_server.gateway.registry.YIELD_AFTER_S", 0.0)
+
+    async def scenario() -> None:
+        async with gateway({"sessions": {"max_sessions": 1, "idle_timeout_s": 60}}) as g:
+            first = await g.session()
+            viewer = (await g.join(first)).headers["location"]
+            refused = await g.http.post("/v1/sessions", json={"avatar": "good"})
+            assert_problem(refused, 503, "in use")
+            assert (await g.http.get("/readyz")).status_code == 503
+            await g.http.delete(viewer)
+            assert (await g.http.get("/readyz")).json()["free_sessions"] == 1
+            assert (await g.http.get("/v1/status")).json()["sessions"]["free"] == 1
+            second = await g.session()
+            assert second != first
+            assert_problem(await g.join(first), 404, "has ended")
+
+    run(scenario)
+
+
 def test_a_viewer_may_only_watch(shared: SharedRunner) -> None:
     async def scenario(g: Gateway) -> None:
         address = f"/v1/sessions/{await g.session()}/viewers"

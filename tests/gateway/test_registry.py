@@ -10,6 +10,7 @@ from avatar_server.clock import ManualClock
 from avatar_server.config import SessionSettings
 from avatar_server.gateway.registry import (
     JOIN_SETTLES_S,
+    YIELD_AFTER_S,
     Full,
     NotRunning,
     Registry,
@@ -136,6 +137,95 @@ def test_viewers_of_a_replaced_avatar_get_the_whole_timeout_to_come_back() -> No
     places.ready("a")
     clock.advance(29)
     assert places.idle() == []
+
+
+def running(places: Registry, session: str, *viewers: str) -> None:
+    places.add(session, "ana")
+    places.ready(session)
+    for viewer in viewers:
+        places.begin_join(session, viewer)
+        places.joined(session, viewer)
+
+
+def test_a_session_everybody_said_goodbye_to_gives_way_at_once() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=1, idle_timeout_s=30)
+    running(places, "a", "v", "w")
+    places.leave("a", "v", goodbye=True)
+    clock.advance(YIELD_AFTER_S)
+    assert (places.free, places.give_way()) == (0, None), "somebody is still there"
+    places.leave("a", "w", goodbye=True)
+    assert places.free == 0, "a page that is loaded anew comes back"
+    clock.advance(YIELD_AFTER_S)
+    assert places.free == 1
+    with pytest.raises(Full):
+        places.add("b", "ana")
+    assert places.give_way() == "a"
+    places.remove("a")
+    places.add("b", "ana")
+    assert places.idle() == []
+
+
+def test_a_session_is_kept_while_there_is_another_place() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=2)
+    running(places, "a", "v")
+    places.leave("a", "v", goodbye=True)
+    clock.advance(YIELD_AFTER_S)
+    assert places.give_way() is None
+    assert places.free == 2
+
+
+def test_the_session_longest_empty_gives_way_first() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=2)
+    running(places, "a", "v")
+    running(places, "b", "w")
+    places.leave("b", "w", goodbye=True)
+    clock.advance(1)
+    places.leave("a", "v", goodbye=True)
+    clock.advance(YIELD_AFTER_S)
+    assert places.yielding() == ["b", "a"]
+
+
+def test_who_comes_back_keeps_the_session() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=1)
+    running(places, "a", "v")
+    places.leave("a", "v", goodbye=True)
+    places.begin_join("a", "w")
+    clock.advance(YIELD_AFTER_S)
+    assert places.free == 0
+    places.leave("a", "w")
+    clock.advance(YIELD_AFTER_S)
+    assert places.free == 0, "a join that failed is no goodbye"
+
+
+def test_sessions_whose_viewers_vanished_or_are_yet_to_come_are_kept() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=2, idle_timeout_s=30)
+    running(places, "fresh")
+    running(places, "vanished", "v")
+    clock.advance(JOIN_SETTLES_S)
+    places.status(status("vanished"))
+    clock.advance(29)
+    assert places.free == 0
+    places.lost("vanished")
+    places.ready("vanished")
+    clock.advance(29)
+    assert places.yielding() == []
+
+
+def test_a_goodbye_that_only_the_avatar_heard_counts() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=1)
+    running(places, "a", "v")
+    clock.advance(JOIN_SETTLES_S)
+    said = status("a")
+    said.abandoned = True
+    places.status(said)
+    clock.advance(YIELD_AFTER_S)
+    assert places.give_way() == "a"
 
 
 @given(

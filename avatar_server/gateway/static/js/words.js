@@ -94,7 +94,8 @@ export const full = (max) => blocking(
   "full",
   "All places are taken",
   `${max > 1 ? `This server holds ${max} conversations at a time.` : "This server holds one conversation at a time."}`
-  + " You will join by yourself as soon as a place is free.",
+  + " You will join by yourself as soon as a place is free, which is at once when everybody has"
+  + " left one.",
 );
 
 export const busy = (error) => blocking(
