@@ -15,6 +15,7 @@ from rich.console import Console
 
 import avatar_server
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
+from avatar_server.capacity.planner.cli import plan_command
 from avatar_server.config import ConfigError, Settings, load_settings
 from avatar_server.eval.cli import eval_app
 from avatar_server.gateway.children import ChildCommands
@@ -37,6 +38,7 @@ bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
+app.command("plan")(plan_command)
 
 ConfigOption = Annotated[
     str, typer.Option("--config", "-c", help="A shipped configuration (cpu, h100) or a YAML file.")

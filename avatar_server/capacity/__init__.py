@@ -1,0 +1,1 @@
+"""What a machine carries: planned from published figures, measured, or simulated."""
