@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from avatar_server.avatars import find_avatars
 from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.lexical import content_words, speaks_of_self
 from avatar_server.inference.llm.retrieval import FactIndex, Found, SentenceEncoder, parse_fact
@@ -197,3 +198,27 @@ def test_searching_takes_a_vector_of_any_encoder() -> None:
     index = FactIndex(["Q: abc? A: first", "Q: fgh? A: second"], Letters())
     found = index.search("fgh", Letters().encode(["fgh"])[0], 1)
     assert found[0].fact.answer == "second"
+
+
+@pytest.mark.parametrize("avatar", sorted(find_avatars()))
+def test_all_that_the_shipped_avatars_know_answers_a_question(avatar: str) -> None:
+    for passage in find_avatars()[avatar].facts:
+        assert parse_fact(passage).questions, passage
+
+
+@pytest.mark.parametrize("avatar", sorted(find_avatars()))
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("is my voice being recorded", "No sound is kept."),
+        ("how much does this cost", "Nothing."),
+        ("I have no microphone. Can I type?", "Yes. Type in the box"),
+    ],
+)
+def test_the_shipped_avatars_answer_what_people_ask_first(
+    avatar: str, asked: str, answer: str, encoder: SentenceEncoder
+) -> None:
+    index = FactIndex(find_avatars()[avatar].facts, encoder)
+    found = index.search(asked, encoder.encode([asked])[0], 1)[0]
+    assert found.fact.answer.startswith(answer)
+    assert found.score >= LlmSettings().fact_threshold
