@@ -5,6 +5,7 @@ A nested setting is named with two underscores in the environment:
 """
 
 from avatar_server.config.base import ConfigError, Section
+from avatar_server.config.capacity import CapacitySettings, OverloadSettings
 from avatar_server.config.http import HttpSettings
 from avatar_server.config.inference import (
     EngineSettings,
@@ -23,6 +24,7 @@ __all__ = [
     "ENVIRONMENT_PREFIX",
     "PATH_VARIABLES",
     "AudioSettings",
+    "CapacitySettings",
     "ConfigError",
     "EngineSettings",
     "HttpSettings",
@@ -31,6 +33,7 @@ __all__ = [
     "LlmSettings",
     "MediaSettings",
     "ObserveSettings",
+    "OverloadSettings",
     "Section",
     "SessionSettings",
     "Settings",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from avatar_server.config.base import Section
+
+AUTO_SESSIONS = 32
+"""More than this many sessions are never planned for where `max_sessions` is `auto`: the models'
+caches are made for as many. A machine with room for more is told so by its operator."""
 
 
 class SessionSettings(Section):
     """Sessions and who may join."""
 
-    max_sessions: int = Field(default=2, ge=1)
-    """Running avatars at once."""
+    max_sessions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Running avatars at once, at most; `auto`: as many as this machine has room for."""
     max_viewers: int = Field(default=16, ge=1)
     """Viewers of one session."""
     idle_timeout_s: float = Field(default=30.0, gt=0)
@@ -26,6 +32,10 @@ class SessionSettings(Section):
     """An avatar process that ends unasked more often than this ends its session."""
     warm_spares: int = Field(default=1, ge=0, le=8)
     """Avatar processes loaded ahead, so that sessions start, and come back, at once."""
+
+    def at_most(self, otherwise: int = AUTO_SESSIONS) -> int:
+        """`max_sessions`, or `otherwise` where that is `auto`."""
+        return otherwise if self.max_sessions == "auto" else self.max_sessions
 
 
 class TurnSettings(Section):

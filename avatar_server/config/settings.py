@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from avatar_server.config.capacity import CapacitySettings
 from avatar_server.config.http import HttpSettings
 from avatar_server.config.inference import InferenceSettings, LlmSettings, SttSettings, TtsSettings
 from avatar_server.config.media import MediaSettings
@@ -38,6 +39,7 @@ class Settings(BaseSettings):
     tts: TtsSettings = TtsSettings()
     llm: LlmSettings = LlmSettings()
     inference: InferenceSettings = InferenceSettings()
+    capacity: CapacitySettings = CapacitySettings()
     observe: ObserveSettings = ObserveSettings()
     avatar_dirs: list[Path] = []
     """Folders with further avatars; the shipped ones and the user's own are always there."""
@@ -59,4 +61,10 @@ class Settings(BaseSettings):
             raise ValueError("llm.engine is 'openai': set llm.base_url to the endpoint's address")
         if self.turns.end_ms < self.turns.pause_ms:
             raise ValueError("turns.end_ms must not be below turns.pause_ms")
+        overload = self.capacity.overload
+        for mark in ("late_share", "frame_cost", "wait"):
+            unit = "_ms" if mark == "wait" else ""
+            low, high = f"{mark}_low{unit}", f"{mark}_high{unit}"
+            if getattr(overload, low) >= getattr(overload, high):
+                raise ValueError(f"capacity.overload.{low} must be below {high}")
         return self

@@ -59,7 +59,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
 
     began = time.monotonic()
     store = ModelStore()
-    sessions = settings.sessions.max_sessions
+    sessions = settings.sessions.at_most()
     phase("loading speech recognition")
     recogniser = Transcriber(store.path(settings.stt.model), settings.stt)
     end_of_turn = EndOfTurnModel(store.path("smart-turn-v3.2"))
