@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from avatar_server.config import Settings
+from avatar_server.config.sessions import UNMEASURED_SESSIONS
 from avatar_server.gateway.serve import Running
 from avatar_server.models import CATALOGUE, ModelEntry, default_models
 from avatar_server.models.catalogue import SENTENCE_ENCODER, SILERO_VAD, SMART_TURN
@@ -76,7 +77,7 @@ class StartReport:
 
     def capacity(self) -> str:
         """How many sessions run at once, and where the number comes from."""
-        count = self._settings.sessions.max_sessions
+        count = self._settings.sessions.at_most(UNMEASURED_SESSIONS)
         sessions = "1 session" if count == 1 else f"{count} sessions"
         return (
             f"Room for {sessions} at once, by the setting sessions.max_sessions "

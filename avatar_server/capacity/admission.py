@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from avatar_server.capacity.demand import WHY, Corrections, Demand, Resource, Use
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
-from avatar_server.config.sessions import AUTO_SESSIONS
+from avatar_server.config.sessions import UNMEASURED_SESSIONS
 
-UNMEASURED_SESSIONS = 2
-"""Where nothing was measured and no number is set."""
 LEARN_S = 60.0
 """Time constant in which reports move the estimate."""
 LEAST_CORRECTION, MOST_CORRECTION = 0.5, 4.0
@@ -141,11 +139,9 @@ class Admission:
 
     def capacity(self) -> Capacity:
         """How many sessions fit by what is known now; at least one."""
-        setting = self._settings.sessions.max_sessions
-        limit = setting if isinstance(setting, int) else AUTO_SESSIONS
-        demand = self.demand
+        limit, demand = self._settings.sessions.at_most(), self.demand
         if demand is None:
-            fixed = setting if isinstance(setting, int) else UNMEASURED_SESSIONS
+            fixed = self._settings.sessions.at_most(UNMEASURED_SESSIONS)
             return Capacity(fixed, Resource.LIMIT, (), measured=False)
         learned, fits = self.corrections, 1
         uses = demand.uses(1, learned)

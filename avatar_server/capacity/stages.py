@@ -187,7 +187,7 @@ def _as_heard(speech: NDArray[np.int16]) -> NDArray[np.int16]:
     resampler = Resampler(SPEECH_RATE_HZ, _HEARD_RATE_HZ)
     samples = speech.astype(np.float32)
     heard = np.concatenate([resampler.push(samples), resampler.flush()])
-    return np.clip(heard, -32768, 32767).astype(np.int16)
+    return np.asarray(np.clip(heard, -32768, 32767), np.int16)
 
 
 def _least(values: list[float]) -> float:

@@ -11,6 +11,8 @@ from avatar_server.config.base import Section
 AUTO_SESSIONS = 32
 """More than this many sessions are never planned for where `max_sessions` is `auto`: the models'
 caches are made for as many. A machine with room for more is told so by its operator."""
+UNMEASURED_SESSIONS = 2
+"""Where nothing was measured and `max_sessions` is `auto`."""
 
 
 class SessionSettings(Section):

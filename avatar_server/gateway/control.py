@@ -16,6 +16,7 @@ import zmq.asyncio
 from avatar_server.avatars import AvatarSpec
 from avatar_server.clock import Clock, MonotonicClock
 from avatar_server.config import Settings
+from avatar_server.config.sessions import UNMEASURED_SESSIONS
 from avatar_server.gateway.children import Child, ChildCommands
 from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
 from avatar_server.gateway.problems import ProblemError
@@ -113,7 +114,7 @@ class Control:
         self._inference.start()
         self._spares.refill()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
-        self.metrics.session_slots.set(self.settings.sessions.max_sessions)
+        self.metrics.session_slots.set(self.settings.sessions.at_most(UNMEASURED_SESSIONS))
 
     async def stop(self) -> None:
         """End all processes, within some 2 s, and remove the sockets. Twice is once."""

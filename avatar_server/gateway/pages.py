@@ -13,6 +13,7 @@ from starlette.types import Scope
 import avatar_server
 from avatar_server.avatars import AvatarSpec
 from avatar_server.config import IceServer
+from avatar_server.config.sessions import UNMEASURED_SESSIONS
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback
 from avatar_server.gateway.previews import Kind, Previews, media_type
@@ -129,7 +130,7 @@ def avatar_view(avatar: AvatarSpec) -> dict[str, Any]:
 def status_view(control: Control, request: Request) -> dict[str, Any]:
     """What the page needs to know before it joins."""
     readiness = control.readiness()
-    limit = control.settings.sessions.max_sessions
+    limit = control.settings.sessions.at_most(UNMEASURED_SESSIONS)
     running = len(control.registry)
     return {
         "version": avatar_server.__version__,

@@ -6,11 +6,13 @@ process is replaced. It ends by being removed; nothing is kept of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from avatar_server.clock import Clock
 from avatar_server.config import SessionSettings
+from avatar_server.config.sessions import UNMEASURED_SESSIONS
 from avatar_server.protocol.messages import AvatarStatus
 
 
@@ -73,10 +75,16 @@ class Session:
 
 
 class Registry:
-    """Sessions and viewers within the configured limits."""
+    """Sessions and viewers within the limits.
 
-    def __init__(self, limits: SessionSettings, clock: Clock) -> None:
+    `places` says how many sessions fit now; by default the setting alone.
+    """
+
+    def __init__(
+        self, limits: SessionSettings, clock: Clock, places: Callable[[], int] | None = None
+    ) -> None:
         self._limits = limits
+        self._places = places or (lambda: limits.at_most(UNMEASURED_SESSIONS))
         self._clock = clock
         self._sessions: dict[str, Session] = {}
 
@@ -90,7 +98,7 @@ class Registry:
     def free(self) -> int:
         """Sessions that could still be started; those that would give way count as free."""
         held = len(self._sessions) - len(self.yielding())
-        return max(0, self._limits.max_sessions - held)
+        return max(0, self._places() - held)
 
     def yielding(self) -> list[str]:
         """Sessions that give way to whoever waits, the one longest empty first.
@@ -111,7 +119,7 @@ class Registry:
 
     def give_way(self) -> str | None:
         """The session that must be ended before `add` can succeed; None where none must or can."""
-        if len(self._sessions) < self._limits.max_sessions:
+        if len(self._sessions) < self._places():
             return None
         return next(iter(self.yielding()), None)
 
@@ -130,11 +138,8 @@ class Registry:
 
     def add(self, session: str, avatar: str) -> Session:
         """Take a place for a new session; raises `Full`. See `give_way`."""
-        if len(self._sessions) >= self._limits.max_sessions:
-            raise Full(
-                f"All {self._limits.max_sessions} sessions are in use. "
-                "Try again when one has ended."
-            )
+        if len(self._sessions) >= (places := self._places()):
+            raise Full(f"All {places} sessions are in use. Try again when one has ended.")
         now = self._clock.now()
         entry = Session(session, avatar, created=now, empty_since=now)
         self._sessions[session] = entry

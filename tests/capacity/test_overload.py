@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -49,7 +50,7 @@ def test_it_goes_up_one_level_at_a_time_and_comes_all_the_way_back() -> None:
 def test_each_step_waits_for_the_effect_of_the_one_before() -> None:
     overload, clock = machine()
     times = [at for at, _ in follow(overload, clock, 60, lambda _: HIGH)]
-    assert all(later - at >= SETTINGS.settle_s for at, later in zip(times, times[1:], strict=False))
+    assert all(later - at >= SETTINGS.settle_s for at, later in itertools.pairwise(times))
     assert times[0] >= SETTINGS.rise_s
 
 
@@ -99,7 +100,7 @@ def test_a_measure_that_is_needed_all_the_time_is_not_tried_without_for_ever_aga
     assert overload.level >= needed - 1
     rises = [at for at, level in changes if level is needed]
     assert len(rises) <= 20, "no more than every three minutes on average"
-    gaps = [later - at for at, later in zip(rises, rises[1:], strict=False)]
+    gaps = [later - at for at, later in itertools.pairwise(rises)]
     assert gaps[-1] > 200, "and ever more seldom"
 
 
