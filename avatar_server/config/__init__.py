@@ -17,6 +17,7 @@ from avatar_server.config.inference import (
 from avatar_server.config.load import PATH_VARIABLES, load_settings, settings_from_values
 from avatar_server.config.media import AudioSettings, IceServer, MediaSettings, VideoSettings
 from avatar_server.config.observe import ObserveSettings
+from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
 from avatar_server.config.settings import ENVIRONMENT_PREFIX, Settings
 
@@ -34,6 +35,7 @@ __all__ = [
     "MediaSettings",
     "ObserveSettings",
     "OverloadSettings",
+    "SchedulerSettings",
     "Section",
     "SessionSettings",
     "Settings",

@@ -13,6 +13,7 @@ from avatar_server.config.http import HttpSettings
 from avatar_server.config.inference import InferenceSettings, LlmSettings, SttSettings, TtsSettings
 from avatar_server.config.media import MediaSettings
 from avatar_server.config.observe import ObserveSettings
+from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
 
 ENVIRONMENT_PREFIX = "AVATAR_SERVER_"
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     llm: LlmSettings = LlmSettings()
     inference: InferenceSettings = InferenceSettings()
     capacity: CapacitySettings = CapacitySettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
     observe: ObserveSettings = ObserveSettings()
     avatar_dirs: list[Path] = []
     """Folders with further avatars; the shipped ones and the user's own are always there."""

@@ -14,9 +14,8 @@ from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
-from avatar_server.inference.scheduler import Urgency
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
-from avatar_server.inference.workers import ResourceWorker
+from avatar_server.inference.workers import Workers
 from avatar_server.protocol.messages import HistoryItem, Message, ReplyAudio, ReplyEnd
 
 log = logging.getLogger(__name__)
@@ -50,8 +49,9 @@ class ReplyTools:
     settings: LlmSettings
     llm: LlmEngine
     synthesizer: Synthesizer
-    tts: ResourceWorker
-    retrieve: ResourceWorker
+    workers: Workers
+    llm_device: str | None
+    llm_device: str | None
     cutter: Callable[[], Cutter]
     speakable: Callable[[str, str], str]
 
@@ -99,7 +99,7 @@ class ReplyMaker:
     ) -> list[ChatMessage]:
         """Answer `text`; returns the chat as it now stands."""
         tools, progress = self._tools, self._progress
-        plan, timing = await tools.retrieve.call(
+        plan, timing = await tools.workers["retrieve"].call(
             self._session, lambda: responder.plan(text, history)
         )
         progress.mark("queued", timing.queued)
@@ -139,13 +139,14 @@ class ReplyMaker:
             max_tokens=tools.settings.max_reply_tokens,
             stop=responder.stop,
         )
-        async with contextlib.aclosing(tools.llm.stream(request)) as pieces:
-            async for piece in pieces:
-                progress.mark("llm_first_token", tools.clock.now() - began)
-                if said := tidy.feed(piece):
-                    yield said
-                if tidy.done:
-                    break
+        with tools.workers.holding(tools.llm_device):
+            async with contextlib.aclosing(tools.llm.stream(request)) as pieces:
+                async for piece in pieces:
+                    progress.mark("llm_first_token", tools.clock.now() - began)
+                    if said := tidy.feed(piece):
+                        yield said
+                    if tidy.done:
+                        break
         if rest := tidy.flush():
             yield rest
         if not tidy.said_anything:
@@ -166,7 +167,7 @@ class ReplyMaker:
         finally:
             cutting.cancel()
             await asyncio.wait([cutting])
-            self._tools.tts.end_stream(self._stream)
+            self._tools.workers["tts"].end_stream(self._stream)
 
     async def _cut(
         self,
@@ -205,8 +206,8 @@ class ReplyMaker:
 
         number, progress.clauses = progress.clauses, progress.clauses + 1
         progress.text = f"{progress.text} {shown}".strip()
-        running = tools.tts.start(
-            self._session, make, Urgency.WAITING, stream=self._stream, seconds_of=_seconds
+        running = tools.workers["tts"].start(
+            self._session, make, size=len(spoken), stream=self._stream, seconds_of=_seconds
         )
         count = 0
         async with contextlib.aclosing(running.results()) as results:

@@ -16,17 +16,17 @@ import numpy as np
 
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
+from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.responder import Responder
 from avatar_server.inference.llm.retrieval import FactIndex
 from avatar_server.inference.loading import Models
 from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
 from avatar_server.inference.resources import rss_bytes
-from avatar_server.inference.scheduler import ResourceQueue, Urgency
 from avatar_server.inference.text.clauses import ClauseCutter
 from avatar_server.inference.text.speakable import speakable
 from avatar_server.inference.tts import TtsError, choose_voice
-from avatar_server.inference.workers import OverloadedError, ResourceWorker
+from avatar_server.inference.workers import OverloadedError
 from avatar_server.observe.logging import log_context
 from avatar_server.protocol.messages import (
     AskInferenceStatus,
@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 Send = Callable[[bytes, Message], None]
 """Queues a message to the peer with this identity; never blocks."""
 
+SPEECH_RATE_HZ = 16_000
 JOBS_PER_SESSION = 16
 """A turn needs three at a time; more means that a peer does not read its answers."""
 SESSION_IDLE_S = 600.0
@@ -84,10 +85,7 @@ class InferenceService:
         self._settings = settings
         self._clock = clock
         self._send = send
-        self._workers = {
-            name: ResourceWorker(name, ResourceQueue(clock), clock)
-            for name in ("stt", "endpoint", "retrieve", "tts")
-        }
+        self._workers = host_workers(settings, clock)
         self._sessions: dict[str, _Session] = {}
         self._peers: set[bytes] = set()
         self._models: Models | None = None
@@ -107,8 +105,8 @@ class InferenceService:
             settings=self._settings.llm,
             llm=models.llm,
             synthesizer=models.synthesizer,
-            tts=self._workers["tts"],
-            retrieve=self._workers["retrieve"],
+            workers=self._workers,
+            llm_device=llm_device(self._settings),
             cutter=ClauseCutter,
             speakable=speakable,
         )
@@ -163,7 +161,7 @@ class InferenceService:
             phase=self.phase,
             models=models.names if models else {},
             sessions=len(self._sessions),
-            queue_depth={name: worker.depth for name, worker in self._workers.items()},
+            queue_depth=self._workers.depths(),
             jobs_done=dict(self._done),
             jobs_failed=self._failed,
             stage_ms_p50={
@@ -179,8 +177,7 @@ class InferenceService:
         self._sweeper.cancel()
         for name in list(self._sessions):
             self._forget(name)
-        for worker in self._workers.values():
-            worker.close(0.0)
+        self._workers.close(0.0)
         if self._models is not None:
             await self._models.llm.close()
 
@@ -236,8 +233,7 @@ class InferenceService:
             session.opening.cancel()
         for task in session.jobs.values():
             task.cancel()
-        for worker in self._workers.values():
-            worker.forget_session(name)
+        self._workers.forget_session(name)
         if self._models is not None:
             self._models.llm.forget(name)
 
@@ -324,7 +320,8 @@ class InferenceService:
         result, timing = await self._workers["stt"].call(
             message.session,
             lambda: models.recogniser.transcribe(pcm, message.language),
-            Urgency.BEST_EFFORT if partial else Urgency.WAITING,
+            size=len(pcm) / SPEECH_RATE_HZ,
+            best_effort=partial,
             timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
         )
         self._count("stt", {"stt": timing.ran * 1e3})

@@ -1,4 +1,4 @@
-"""A thread that does the work of one resource, in the order that its queue decides.
+"""Threads that do the engines' work, in the order that the scheduler decides.
 
 Models are synchronous and slow; the event loop only hands work over and takes results back.
 """
@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from avatar_server.clock import Clock
-from avatar_server.inference.scheduler import Job, ResourceQueue, Urgency
+from avatar_server.inference.scheduler import CostModel, Device, Engine, Job, Scheduler
 from avatar_server.protocol.messages import JobTiming
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 class OverloadedError(RuntimeError):
-    """The resource has more waiting than it can hold, or the job's time passed in the queue."""
+    """The engine has more waiting than it can hold, or the job's time passed in the queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +33,11 @@ class _Work:
     """A job on its way through the thread."""
 
     job: Job
-    make: Callable[[], Iterator[Any]]
-    seconds_of: Callable[[Any], float]
     loop: asyncio.AbstractEventLoop
+    make: Callable[[], Iterator[Any]] | None = None
+    together: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    item: Any = None
+    seconds_of: Callable[[Any], float] = lambda _: 0.0
     results: asyncio.Queue[tuple[str, Any]] = field(default_factory=asyncio.Queue)
     iterator: Iterator[Any] | None = None
     cancelled: bool = False
@@ -51,7 +54,7 @@ class _Work:
 class Running(Generic[T]):
     """A job's results as they come; closing it cancels the job."""
 
-    def __init__(self, worker: ResourceWorker, work: _Work) -> None:
+    def __init__(self, worker: EngineWorker, work: _Work) -> None:
         self._worker = worker
         self._work = work
 
@@ -77,14 +80,14 @@ class Running(Generic[T]):
             self._worker.cancel(self._work)
 
 
-class ResourceWorker:
-    """Owns one daemon thread and one queue; `close` ends both."""
+class EngineWorker:
+    """One engine's daemon thread. Made and closed by `Workers`."""
 
-    def __init__(self, name: str, queue: ResourceQueue, clock: Clock) -> None:
+    def __init__(self, name: str, workers: Workers) -> None:
         self.name = name
-        self._queue = queue
-        self._clock = clock
-        self._changed = threading.Condition()
+        self._scheduler = workers.scheduler
+        self._changed = workers.changed
+        self._clock = workers.clock
         self._works: dict[str, _Work] = {}
         self._orphans: list[_Work] = []
         self._ids = itertools.count(1)
@@ -95,20 +98,56 @@ class ResourceWorker:
     @property
     def depth(self) -> int:
         """Jobs waiting."""
-        return len(self._queue)
+        return self._scheduler.depth(self.name)
 
     async def call(
         self,
         session: str,
         function: Callable[[], T],
-        urgency: Urgency = Urgency.WAITING,
         *,
+        stage: str = "",
+        size: float = 1.0,
+        deadline: float = math.inf,
+        best_effort: bool = False,
         timeout_s: float = 30.0,
     ) -> tuple[T, JobTiming]:
-        """Run `function` on the thread; cancelling the caller drops it where it still waits."""
-        running: Running[T] = self.start(
-            session, lambda: iter((function(),)), urgency, timeout_s=timeout_s
+        """Run `function` on the thread; cancelling the caller drops it where it still waits.
+
+        `stage`, `size`, `deadline` (clock) and `best_effort` are what the scheduler goes by: see
+        `Job`. `timeout_s` bounds the wait. Raises what `function` raises, or `OverloadedError`.
+        """
+        return await self.call_together(
+            session,
+            None,
+            lambda _: [function()],
+            stage=stage,
+            size=size,
+            deadline=deadline,
+            best_effort=best_effort,
+            timeout_s=timeout_s,
+            key="",
         )
+
+    async def call_together(
+        self,
+        session: str,
+        item: Any,
+        function: Callable[[Sequence[Any]], Sequence[T]],
+        *,
+        key: str,
+        stage: str = "",
+        size: float = 1.0,
+        deadline: float = math.inf,
+        best_effort: bool = False,
+        timeout_s: float = 30.0,
+    ) -> tuple[T, JobTiming]:
+        """As `call`, for a backend that batches: `function` gets the items of several calls with
+        the same `key`, as many as the engine's batch size allows, and gives a result for each."""
+        job = self._job(session, stage, size, deadline, best_effort, timeout_s)
+        job.key = key
+        work = _Work(job, asyncio.get_running_loop(), together=function, item=item)
+        self._add(work)
+        running: Running[T] = Running(self, work)
         async with contextlib.aclosing(running.results()) as results:
             async for value in results:
                 return value, running.timing
@@ -118,10 +157,13 @@ class ResourceWorker:
         self,
         session: str,
         make: Callable[[], Iterator[T]],
-        urgency: Urgency = Urgency.WAITING,
         *,
+        stage: str = "",
+        size: float = 1.0,
+        deadline: float = math.inf,
         stream: str = "",
         seconds_of: Callable[[T], float] = lambda _: 0.0,
+        best_effort: bool = False,
         timeout_s: float = 30.0,
     ) -> Running[T]:
         """Queue an iterator whose every `next` is one step, made and run on the thread.
@@ -129,19 +171,10 @@ class ResourceWorker:
         `timeout_s` bounds the wait for the first step. Raises `OverloadedError` at once where
         the queue is full.
         """
-        job = Job(
-            f"{self.name}-{next(self._ids)}",
-            session,
-            urgency,
-            stream=stream,
-            expires=self._clock.now() + timeout_s,
-        )
-        work = _Work(job, make, seconds_of, asyncio.get_running_loop())
-        with self._changed:
-            if self._closed or not self._queue.add(job):
-                raise OverloadedError(f"{self.name}: {len(self._queue)} jobs are waiting already")
-            self._works[job.id] = work
-            self._changed.notify()
+        job = self._job(session, stage, size, deadline, best_effort, timeout_s)
+        job.stream = stream
+        work = _Work(job, asyncio.get_running_loop(), make=make, seconds_of=seconds_of)
+        self._add(work)
         return Running(self, work)
 
     def cancel(self, work: _Work) -> None:
@@ -150,84 +183,198 @@ class ResourceWorker:
             if work.cancelled:
                 return
             work.cancelled = True
-            self._queue.cancel(work.job.id)
+            self._scheduler.cancel(work.job)
             self._works.pop(work.job.id, None)
             if not work.running and work.iterator is not None:
                 self._orphans.append(work)
-                self._changed.notify()
+            self._changed.notify_all()
 
     def set_buffered(self, stream: str, seconds: float) -> None:
-        """See `ResourceQueue.set_buffered`."""
+        """See `Scheduler.set_buffered`."""
         with self._changed:
-            self._queue.set_buffered(stream, seconds)
-            self._changed.notify()
+            self._scheduler.set_buffered(stream, seconds)
+            self._changed.notify_all()
 
     def end_stream(self, stream: str) -> None:
         with self._changed:
-            self._queue.end_stream(stream)
+            self._scheduler.end_stream(stream)
 
-    def forget_session(self, session: str) -> None:
-        with self._changed:
-            self._queue.forget_session(session)
-
-    def close(self, timeout_s: float = 0.5) -> None:
-        """End the thread. A step that runs on is left behind: the thread is a daemon."""
+    def end(self) -> None:
+        """Take no more work; the thread ends after the step that runs."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread. A step that runs on is left behind: the thread is a daemon."""
         self._thread.join(timeout_s)
 
-    def _run(self) -> None:
-        while (work := self._next()) is not None:
-            self._step(work)
+    def _job(
+        self,
+        session: str,
+        stage: str,
+        size: float,
+        deadline: float,
+        best_effort: bool,
+        timeout_s: float,
+    ) -> Job:
+        return Job(
+            f"{self.name}-{next(self._ids)}",
+            session,
+            self.name,
+            stage,
+            size,
+            deadline,
+            expires=self._clock.now() + timeout_s,
+            best_effort=best_effort,
+        )
 
-    def _next(self) -> _Work | None:
+    def _add(self, work: _Work) -> None:
+        with self._changed:
+            if self._closed or not self._scheduler.add(work.job):
+                raise OverloadedError(f"{self.name}: {self.depth} jobs are waiting already")
+            self._works[work.job.id] = work
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while works := self._next():
+            self._step(works)
+
+    def _next(self) -> list[_Work]:
         while True:
             with self._changed:
                 if self._closed:
-                    return None
+                    return []
                 orphans, self._orphans = self._orphans, []
-                for job in self._queue.take_expired():
+                for job in self._scheduler.take_expired(self.name):
                     work = self._works.pop(job.id)
                     work.put("error", OverloadedError(f"{self.name}: waited too long for a turn"))
                 if not orphans:
-                    if (next_job := self._queue.pop()) is not None:
-                        work = self._works[next_job.id]
-                        work.running = True
-                        return work
-                    self._changed.wait(self._queue.next_change_s())
+                    if jobs := self._scheduler.next_step(self.name):
+                        works = [self._works[job.id] for job in jobs]
+                        for work in works:
+                            work.running = True
+                        return works
+                    self._changed.wait(self._scheduler.next_change_s(self.name))
             for work in orphans:
                 _close(work)
 
-    def _step(self, work: _Work) -> None:
+    def _step(self, works: list[_Work]) -> None:
         began = self._clock.now()
-        if work.started_at is None:
-            work.started_at = began
-        kind, value, produced_s = "end", None, 0.0
-        try:
-            if work.iterator is None:
-                work.iterator = work.make()
-            value = next(work.iterator)
-            kind, produced_s = "item", work.seconds_of(value)
-        except StopIteration:
-            pass
-        except Exception as error:
-            kind, value = "error", error
+        for work in works:
+            if work.started_at is None:
+                work.started_at = began
+        kind, values = _do(works)
         ran_s = self._clock.now() - began
         with self._changed:
-            work.running = False
-            work.ran_s += ran_s
-            more = kind == "item" and not work.cancelled
-            if more:
-                self._queue.put_back(work.job, ran_s, produced_s)
+            # Only what made something says what a step costs.
+            jobs = [work.job for work in works] if kind == "item" else []
+            self._scheduler.step_done(self.name, jobs, ran_s)
+            for work, value in zip(works, values, strict=True):
+                self._settle(work, kind, value, ran_s)
+            self._changed.notify_all()
+        for work, value in zip(works, values, strict=True):
+            if work.cancelled:
+                _close(work)
             else:
-                # Nobody will hear what a cancelled step made.
-                self._queue.finish(work.job, ran_s, 0.0 if work.cancelled else produced_s)
-                self._works.pop(work.job.id, None)
-        if work.cancelled:
-            _close(work)
+                work.put(kind, value)
+
+    def _settle(self, work: _Work, kind: str, value: Any, ran_s: float) -> None:
+        work.running = False
+        work.ran_s += ran_s
+        # Nobody will hear what a cancelled step made.
+        made = kind == "item" and not work.cancelled
+        produced_s = work.seconds_of(value) if made else 0.0
+        if made and work.together is None:
+            self._scheduler.put_back(work.job, produced_s)
         else:
-            work.put(kind, value)
+            self._scheduler.finish(work.job, produced_s)
+            self._works.pop(work.job.id, None)
+
+
+class Workers:
+    """A thread for each engine, all led by one scheduler. Used on one event loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        engines: Iterable[Engine],
+        devices: Iterable[Device] = (),
+        *,
+        policy: str = "laxity",
+        costs: CostModel | None = None,
+        ahead_s: float = 3.0,
+    ) -> None:
+        self.clock = clock
+        self.changed = threading.Condition()
+        engines = list(engines)
+        self.scheduler = Scheduler(
+            clock, engines, devices, policy=policy, costs=costs, ahead_s=ahead_s
+        )
+        self._workers = {engine.name: EngineWorker(engine.name, self) for engine in engines}
+
+    def __getitem__(self, engine: str) -> EngineWorker:
+        return self._workers[engine]
+
+    def depths(self) -> dict[str, int]:
+        """Jobs waiting for each engine."""
+        return {name: worker.depth for name, worker in self._workers.items()}
+
+    def utilisation(self) -> dict[str, float]:
+        """See `Scheduler.utilisation`."""
+        with self.changed:
+            return self.scheduler.utilisation()
+
+    def observe(self, stage: str, size: float, seconds: float) -> None:
+        """Teach the cost model what no step of a worker shows."""
+        with self.changed:
+            self.scheduler.costs.observe(stage, size, seconds)
+
+    @contextlib.contextmanager
+    def holding(self, device: str | None) -> Iterator[None]:
+        """Take a place of the device, where there is one, for work that decides its own steps."""
+        if device is None:
+            yield
+            return
+        with self.changed:
+            self.scheduler.hold(device)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.scheduler.release(device)
+                self.changed.notify_all()
+
+    def forget_session(self, session: str) -> None:
+        """The session is over."""
+        with self.changed:
+            self.scheduler.forget_session(session)
+
+    def close(self, timeout_s: float = 0.5) -> None:
+        """End all threads, waiting for each at most this long."""
+        for worker in self._workers.values():
+            worker.end()
+        for worker in self._workers.values():
+            worker.join(timeout_s)
+
+
+def _do(works: list[_Work]) -> tuple[str, Sequence[Any]]:
+    """The next step of `works`: what came of it, and a value for each."""
+    work = works[0]
+    try:
+        if work.together is not None:
+            results = work.together([each.item for each in works])
+            if len(results) != len(works):
+                raise RuntimeError(f"{len(works)} jobs gave {len(results)} results")
+            return "item", results
+        if work.iterator is None:
+            assert work.make is not None
+            work.iterator = work.make()
+        return "item", [next(work.iterator)]
+    except StopIteration:
+        return "end", [None]
+    except Exception as error:
+        return "error", [error] * len(works)
 
 
 def _close(work: _Work) -> None:

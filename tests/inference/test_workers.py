@@ -6,26 +6,25 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
 from avatar_server.clock import ManualClock, MonotonicClock
-from avatar_server.inference.scheduler import ResourceQueue, Urgency
-from avatar_server.inference.workers import OverloadedError, ResourceWorker
+from avatar_server.inference.scheduler import Device, Engine
+from avatar_server.inference.workers import EngineWorker, OverloadedError, Workers
 
 
 @contextlib.asynccontextmanager
-async def worker(**options: float) -> AsyncIterator[ResourceWorker]:
-    clock = MonotonicClock()
-    made = ResourceWorker("test", ResourceQueue(clock, **options), clock)  # type: ignore[arg-type]
+async def worker(**options: int) -> AsyncIterator[EngineWorker]:
+    workers = Workers(MonotonicClock(), [Engine("test", **options)])  # type: ignore[arg-type]
     try:
-        yield made
+        yield workers["test"]
     finally:
-        made.close(2.0)
+        workers.close(2.0)
 
 
-async def occupy(made: ResourceWorker, release: threading.Event) -> asyncio.Task[object]:
+async def occupy(made: EngineWorker, release: threading.Event) -> asyncio.Task[object]:
     """A job that runs until `release` is set."""
     begun = threading.Event()
     busy = asyncio.create_task(made.call("busy", lambda: (begun.set(), release.wait(10))))
@@ -158,7 +157,7 @@ def test_a_cancelled_call_that_still_waits_never_runs() -> None:
             await asyncio.wait([dropped])
             release.set()
             await busy
-            await made.call("s", lambda: ran.append(2), Urgency.BEST_EFFORT)
+            await made.call("s", lambda: ran.append(2), best_effort=True)
 
     asyncio.run(run())
     assert ran == [2]
@@ -166,10 +165,100 @@ def test_a_cancelled_call_that_still_waits_never_runs() -> None:
 
 def test_after_closing_nothing_is_taken() -> None:
     async def run() -> None:
-        clock = ManualClock()
-        made = ResourceWorker("test", ResourceQueue(clock), clock)
-        made.close(2.0)
+        workers = Workers(ManualClock(), [Engine("test")])
+        workers.close(2.0)
         with pytest.raises(OverloadedError):
-            made.start("s", lambda: iter((1,)))
+            workers["test"].start("s", lambda: iter((1,)))
+
+    asyncio.run(run())
+
+
+def test_calls_that_wait_together_are_done_together_where_the_backend_batches() -> None:
+    release = threading.Event()
+    batches: list[list[int]] = []
+
+    def double(items: Sequence[int]) -> list[int]:
+        batches.append(list(items))
+        return [item * 2 for item in items]
+
+    async def run() -> None:
+        async with worker(batch=3) as made:
+            busy = await occupy(made, release)
+            calls = [
+                asyncio.create_task(made.call_together(f"s{n}", n, double, key="double"))
+                for n in range(5)
+            ]
+            await asyncio.sleep(0.01)
+            calls[1].cancel()
+            await asyncio.sleep(0.01)
+            release.set()
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert [r[0] for r in results if isinstance(r, tuple)] == [0, 4, 6, 8]
+            await busy
+
+    asyncio.run(run())
+    assert batches == [[0, 2, 3], [4]]
+
+
+def test_a_backend_that_fails_fails_all_of_its_batch_and_nobody_else() -> None:
+    release = threading.Event()
+
+    def broken(items: Sequence[int]) -> list[int]:
+        raise ValueError("no")
+
+    async def run() -> None:
+        async with worker(batch=2) as made:
+            busy = await occupy(made, release)
+            calls = [
+                asyncio.create_task(made.call_together("s", n, broken, key="k")) for n in range(2)
+            ]
+            await asyncio.sleep(0.01)
+            release.set()
+            for call in calls:
+                with pytest.raises(ValueError, match="no"):
+                    await call
+            assert (await made.call("s", lambda: 1))[0] == 1
+            await busy
+
+    asyncio.run(run())
+
+
+def test_engines_of_one_device_take_turns_on_its_places() -> None:
+    running = peak = 0
+    lock = threading.Lock()
+
+    def step() -> None:
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    async def run() -> None:
+        engines = [Engine(name, device="cpu") for name in "abc"]
+        workers = Workers(MonotonicClock(), engines, [Device("cpu", 2)])
+        try:
+            calls = [workers[name].call("s", step) for name in "abcabc"]
+            await asyncio.wait_for(asyncio.gather(*calls), 10)
+            with workers.holding("cpu"):
+                await asyncio.wait_for(asyncio.gather(workers["a"].call("s", step)), 10)
+            assert workers.scheduler.idle
+        finally:
+            workers.close(2.0)
+
+    asyncio.run(run())
+    assert peak == 2
+
+
+def test_what_steps_took_is_learned() -> None:
+    async def run() -> None:
+        async with worker() as made:
+            for _ in range(3):
+                await made.call("s", lambda: time.sleep(0.02), stage="nap")
+            costs = made._scheduler.costs
+            assert costs.seen("nap") == 3
+            assert costs.predict_s("nap") >= 0.02
 
     asyncio.run(run())

@@ -1,5 +1,11 @@
-"""Who is served next: pure logic under an injected clock, driven by the workers' threads."""
+"""Who is served next: pure logic under an injected clock.
 
-from avatar_server.inference.scheduler.queue import Job, ResourceQueue, Urgency
+The inference process, the tests and the simulator run this same code.
+"""
 
-__all__ = ["Job", "ResourceQueue", "Urgency"]
+from avatar_server.inference.scheduler.core import Scheduler
+from avatar_server.inference.scheduler.costs import CostModel, Prior, StageCost
+from avatar_server.inference.scheduler.jobs import Device, Engine, Job
+from avatar_server.inference.scheduler.policies import POLICIES
+
+__all__ = ["POLICIES", "CostModel", "Device", "Engine", "Job", "Prior", "Scheduler", "StageCost"]
