@@ -51,7 +51,6 @@ class ReplyTools:
     synthesizer: Synthesizer
     workers: Workers
     llm_device: str | None
-    llm_device: str | None
     cutter: Callable[[], Cutter]
     speakable: Callable[[str, str], str]
 

@@ -97,7 +97,8 @@ class LlamaCppEngine:
         params.model.path = str(model)
         params.n_parallel = self._slots.size
         params.n_ctx = self._settings.context_tokens * self._slots.size
-        params.n_batch = params.n_ubatch = BATCH_TOKENS
+        # A step holds a token of every slot, or the library aborts the process.
+        params.n_batch = params.n_ubatch = max(BATCH_TOKENS, self._slots.size)
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._settings.threads
         params.n_threads_http = 1
         params.verbosity = -1

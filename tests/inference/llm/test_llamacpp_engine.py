@@ -161,3 +161,15 @@ def test_nothing_is_printed(model: Path, capfd: pytest.CaptureFixture[str]) -> N
     asyncio.run(run())
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
+
+
+def test_more_sessions_than_a_step_of_the_prompt_has_tokens_are_served(model: Path) -> None:
+    async def run() -> None:
+        settings = SETTINGS.model_copy(update={"context_tokens": 512})
+        made = LlamaCppEngine(model, settings, 40)
+        try:
+            assert await ask(made, "Hello", tokens=2)
+        finally:
+            await made.close()
+
+    asyncio.run(run())
