@@ -149,7 +149,12 @@ def serve(
     config: ConfigOption = "cpu",
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 for any free one.")] = None,
-    sessions: Annotated[int | None, typer.Option(help="Sessions at once.")] = None,
+    sessions: Annotated[
+        int | None, typer.Option(help="Sessions at once, at most; default: as many as fit.")
+    ] = None,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Measure this machine anew.")
+    ] = False,
     sets: SetOption = None,
 ) -> None:
     """Start the server; fetches missing models first. Ctrl-C ends it."""
@@ -157,7 +162,12 @@ def serve(
     from avatar_server.gateway.serve import serve as run_gateway
     from avatar_server.start_report import StartReport
 
-    flags = {"http.host": host, "http.port": port, "sessions.max_sessions": sessions}
+    flags = {
+        "http.host": host,
+        "http.port": port,
+        "sessions.max_sessions": sessions,
+        "capacity.recalibrate": recalibrate or None,
+    }
     given = {key: value for key, value in flags.items() if value is not None}
     settings = settings_or_exit(config, sets, given)
     setup_logging(settings.observe, "gateway")

@@ -28,6 +28,8 @@ class Bootstrap(msgspec.Struct, kw_only=True):
     inference: str = ""
     session: str = ""
     avatar: str = ""
+    measure: bool = False
+    """Inference: measure what the stages cost once the models are loaded."""
 
     def load_settings(self) -> Settings:
         """The parent's settings, exactly: neither files nor the environment are read again."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.capacity.admission import Capacity
+from avatar_server.capacity.demand import WHY, Resource
 from avatar_server.config import Settings
-from avatar_server.config.sessions import UNMEASURED_SESSIONS
+from avatar_server.gateway.control import Control
 from avatar_server.gateway.serve import Running
 from avatar_server.models import CATALOGUE, ModelEntry, default_models
 from avatar_server.models.catalogue import SENTENCE_ENCODER, SILERO_VAD, SMART_TURN
 
 # Long enough for the largest models; the report then says that they are still being loaded.
 PATIENCE_S = 900.0
+LOOK_EVERY_S = 0.2
+MEASURING = "measuring this machine"
+"""How phases begin in which nothing is loaded."""
 
 _STAGES = {"stt": "hears with", "llm": "answers with", "tts": "speaks with"}
 _BESIDE = {
@@ -34,7 +42,7 @@ class StartReport:
         out.print(f"Listening on {running.address} – loading the models …", soft_wrap=True)
         if running.public:
             self._warn_public()
-        if not await running.control.wait_until_ready(PATIENCE_S):
+        if not await self._wait(running.control):
             reason = running.control.readiness().reason
             out.print(f"Still not ready. {reason} The log above says more.", soft_wrap=True)
             return
@@ -43,7 +51,7 @@ class StartReport:
         if inference is not None and inference.models:
             out.print(self.models_table(inference.models))
             out.print("More on the licences: docs/licences.md")
-        out.print(self.capacity())
+        out.print(self.capacity(running.control.capacity.capacity()), soft_wrap=True)
         out.print(f"\nOpen [bold]{running.address}[/bold]", soft_wrap=True)
         out.print("Ctrl-C ends the server.")
 
@@ -75,13 +83,43 @@ class StartReport:
         configured = {"stt": self._settings.stt.model, "llm": self._settings.llm.model}
         return CATALOGUE.get(configured.get(stage, ""))
 
-    def capacity(self) -> str:
+    async def _wait(self, control: Control) -> bool:
+        """Show what is being done until the models are ready; false where they are not in time."""
+        ready = asyncio.create_task(control.wait_until_ready(PATIENCE_S))
+        terminal = self._console.is_terminal
+        told = ""
+        try:
+            with self._console.status("") if terminal else contextlib.nullcontext() as line:
+                while not ready.done():
+                    phase = control.readiness().phase
+                    if line is not None:
+                        line.update(f"{phase} …")
+                    elif phase.startswith(MEASURING) and not told:
+                        # In a log one line is enough.
+                        told = phase
+                        self._console.print(f"{MEASURING.capitalize()}, once: some seconds …")
+                    await asyncio.wait([ready], timeout=LOOK_EVERY_S)
+        finally:
+            ready.cancel()
+        return ready.result()
+
+    def capacity(self, capacity: Capacity) -> str:
         """How many sessions run at once, and where the number comes from."""
-        count = self._settings.sessions.at_most(UNMEASURED_SESSIONS)
+        count = capacity.fits
         sessions = "1 session" if count == 1 else f"{count} sessions"
+        if not capacity.measured:
+            return (
+                f"Room for {sessions} at once, by the setting sessions.max_sessions "
+                "(not measured on this machine)."
+            )
+        if capacity.binding is Resource.LIMIT:
+            why = "by the setting sessions.max_sessions; this machine has room for more"
+            if self._settings.sessions.max_sessions == "auto":
+                why = "the most that is planned for by itself (sessions.max_sessions)"
+            return f"Room for {sessions} at once, {why}."
         return (
-            f"Room for {sessions} at once, by the setting sessions.max_sessions "
-            "(not measured on this machine)."
+            f"Room for {sessions} at once, measured on this machine: with one more, "
+            f"{WHY[capacity.binding]} ({capacity.binding})."
         )
 
     def _warn_public(self) -> None:

@@ -107,6 +107,11 @@ class Conversation:
         """The viewer who has the floor."""
         return self._talk.floor
 
+    def economise(self, *, partials: bool, brief: bool) -> None:
+        """Whether to recognise unfinished speech, and whether to ask for short replies."""
+        self._partials.allowed = partials
+        self._requests.brief = brief
+
     # --- viewers --------------------------------------------------------------------------------
 
     def on_join(self, viewer: str, can_speak: bool) -> None:

@@ -32,6 +32,8 @@ class Partials:
         """`interval_s`: from one question to the next; 0 for none. `show` gets each text."""
         self._session, self._inference = session, inference
         self._interval_s, self._show = interval_s, show
+        self.allowed = True
+        """False while the machine has more urgent things to do."""
         self._prefix = secrets.token_hex(3)
         self._count = 0
         self._job: str | None = None
@@ -40,7 +42,8 @@ class Partials:
     def due(self, now: float, samples: int) -> bool:
         """Whether to ask at `now` (s), with `samples` of the utterance at hand."""
         return (
-            self._interval_s > 0
+            self.allowed
+            and self._interval_s > 0
             and self._job is None
             and samples >= _MIN_SAMPLES
             and now - self._asked_at >= self._interval_s

@@ -64,6 +64,8 @@ class Requests:
         self._checks: dict[int, CheckRun] = {}
         self._prepared: ReplyRun | None = None
         self._told_at = 0.0
+        self.brief = False
+        """Ask for short replies."""
 
     # --- checks ---------------------------------------------------------------------------------
 
@@ -164,7 +166,13 @@ class Requests:
     def respond(self, text: str, earlier: History) -> ReplyRun:
         """Begin a reply to `text`; its sound goes to the playout, held until it is committed."""
         reply = ReplyRun(self._job("respond"), text, self._clock.now())
-        job = Respond(session=self._session, job=reply.job, text=text, history=list(earlier))
+        job = Respond(
+            session=self._session,
+            job=reply.job,
+            text=text,
+            history=list(earlier),
+            brief=self.brief,
+        )
         self._inference.submit(job, lambda event: self._on_reply(reply, event))
         return reply
 

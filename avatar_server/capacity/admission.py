@@ -31,6 +31,8 @@ class Report:
     cpu_s: float
     frames: int
     late_frames: int
+    reduced: bool = False
+    """Its pictures are reduced for the time being: they cost less than they would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ class Admission:
         """Both ends of the interval in the same state, or it says nothing of either."""
         demand, fps = self.demand, self._settings.media.video.fps
         due = report.frames - entry.last.frames + report.late_frames - entry.last.late_frames
-        if demand is None or report.speaking != entry.last.speaking or due < 0.5 * fps * passed_s:
+        steady = report.speaking == entry.last.speaking and not report.reduced
+        if demand is None or not steady or due < 0.9 * fps * passed_s:
             return
         cores = (report.cpu_s - entry.last.cpu_s) / passed_s
         expected = demand.speaking_cores() if report.speaking else demand.idle_cores()
@@ -184,6 +187,13 @@ class Admission:
                 "Try again when a session has ended.",
             )
         return None
+
+
+def overloaded(reason: str) -> Refusal:
+    """The refusal of the highest overload level."""
+    return Refusal(
+        Resource.OVERLOAD, f"This server is overloaded just now: {reason}. Try again in a minute."
+    )
 
 
 def _nearer(value: float, seen: float, passed_s: float) -> float:

@@ -50,6 +50,7 @@ class Resource(StrEnum):
     GPU = "gpu"
     MEMORY = "memory"
     CONTEXT = "context"
+    OVERLOAD = "overload"
 
 
 WHY = {

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 import avatar_server
+from avatar_server.gateway.capacity_routes import capacity_routes
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.docs import docs_routes
 from avatar_server.gateway.guards import Guards, is_loopback
@@ -35,6 +36,7 @@ def create_app(control: Control, previews: Previews) -> FastAPI:
     install_problem_handlers(app)
     app.include_router(page_routes(control, previews))
     app.include_router(session_routes(control))
+    app.include_router(capacity_routes(control))
     app.include_router(docs_routes(app))
     app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")
     return app

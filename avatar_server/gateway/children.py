@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChildCommands:
-    """The command lines of the two kinds of child. Tests put others in."""
+    """The command lines of the kinds of child. Tests put others in."""
 
     avatar: Sequence[str] = (sys.executable, "-m", "avatar_server.avatar.process")
     inference: Sequence[str] = (sys.executable, "-m", "avatar_server.inference.process")
+    frames: Sequence[str] = (sys.executable, "-m", "avatar_server.capacity.frames")
 
 
 class Child:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
 import signal
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 import zmq.asyncio
 
 from avatar_server.avatars import AvatarSpec
+from avatar_server.capacity.admission import Refusal
+from avatar_server.capacity.overload import DESCRIPTIONS
 from avatar_server.clock import Clock, MonotonicClock
 from avatar_server.config import Settings
-from avatar_server.config.sessions import UNMEASURED_SESSIONS
+from avatar_server.gateway.capacity import CapacityKeeper
 from avatar_server.gateway.children import Child, ChildCommands
 from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
 from avatar_server.gateway.problems import ProblemError
@@ -43,6 +46,7 @@ from avatar_server.protocol.messages import (
     Leave,
     Message,
     Problem,
+    SetOverload,
     StopAvatar,
     TurnTrace,
 )
@@ -51,6 +55,8 @@ TICK_S = 0.25
 ASK_INFERENCE_EVERY_S = 1.0
 # Ctrl-C must end everything within 3 s: a second to go by itself, half of one after SIGTERM.
 STOP_GRACE_S = 1.0
+FULL_RETRY_S = 10.0
+"""When to ask again for a place; sooner where an empty session is about to end."""
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +81,7 @@ class Control:
         commands: ChildCommands | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        capacity: CapacityKeeper | None = None,
     ) -> None:
         self.settings = settings
         self.avatars = avatars
@@ -83,7 +90,9 @@ class Control:
         self.inference: InferenceStatus | None = None
         self._commands = commands or ChildCommands()
         self._clock = clock or MonotonicClock()
-        self.registry = Registry(settings.sessions, self._clock)
+        self.capacity = capacity or CapacityKeeper(settings, self._clock, self._commands.frames)
+        self.registry = Registry(settings.sessions, self._clock, self.capacity.places)
+        self._child_settings = settings
         self._keepers: dict[str, Keeper] = {}
         self._spares = Spares(self._commands.avatar, "avatar", settings.sessions.warm_spares)
         self._started: dict[str, asyncio.Future[None]] = {}
@@ -95,7 +104,7 @@ class Control:
     # --- life ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the sockets and start the inference process; returns without waiting for it."""
+        """Open the sockets and begin to measure and to load; returns without waiting for it."""
         self._endpoints = Endpoints()
         self._context = zmq.asyncio.Context()
         self._avatars = AvatarLink(self._context, self._endpoints.gateway, self._on_avatar)
@@ -111,10 +120,18 @@ class Control:
             Patience(start_s=limits.start_timeout_s, silence_s=limits.hang_timeout_s),
             on_lost=self._inference_lost,
         )
+        self._beginning = asyncio.create_task(self._begin(), name="begin")
+        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
+
+    async def _begin(self) -> None:
+        """Frames first: what they cost is measured before anything else uses the machine."""
+        try:
+            self._child_settings = await self.capacity.prepare()
+        except Exception:
+            # The setting alone then says how many sessions there may be.
+            log.exception("the machine could not be measured")
         self._inference.start()
         self._spares.refill()
-        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
-        self.metrics.session_slots.set(self.settings.sessions.at_most(UNMEASURED_SESSIONS))
 
     async def stop(self) -> None:
         """End all processes, within some 2 s, and remove the sockets. Twice is once."""
@@ -122,7 +139,8 @@ class Control:
             return
         self._stopping = True
         self._ticker.cancel()
-        await asyncio.gather(self._ticker, return_exceptions=True)
+        self._beginning.cancel()
+        await asyncio.gather(self._ticker, self._beginning, return_exceptions=True)
         for session in list(self._keepers):
             self._finish(session, "stopped", "The server is shutting down.")
         await asyncio.gather(
@@ -157,7 +175,7 @@ class Control:
 
     def readiness(self) -> Readiness:
         """Whether new sessions are taken, apart from how many run."""
-        phase = self.inference.phase if self.inference else "starting"
+        phase = self.inference.phase if self.inference else self.capacity.phase or "starting"
         if self._stopping:
             return Readiness(False, "The server is shutting down.", "stopping")
         if self.inference is not None and self.inference.ready:
@@ -169,7 +187,11 @@ class Control:
                 "The server's log says more.",
                 "restarting",
             )
-        return Readiness(False, f"The models are being loaded ({phase}).", phase)
+        return Readiness(False, f"The server is getting ready: {phase}.", phase)
+
+    def refusal(self) -> Refusal | None:
+        """Why a new session would not be started now, apart from readiness; None: it would be."""
+        return self.capacity.refusal(len(self.registry) - len(self.registry.yielding()))
 
     async def create(self, avatar: str) -> Session:
         """Start a session and wait until its avatar takes viewers. Raises `ProblemError`."""
@@ -182,13 +204,19 @@ class Control:
         if not readiness.ready:
             self.metrics.sessions_refused.labels("not-ready").inc()
             raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
-        if (empty := self.registry.give_way()) is not None:
+        # From here to `add` nothing is awaited: of two requests for the last place one is served.
+        empty = self.registry.give_way()
+        running = len(self.registry) - (empty is not None)
+        if (refusal := self.capacity.refusal(running)) is not None:
+            self.metrics.sessions_refused.labels(refusal.resource.value).inc()
+            retry_after_s = math.ceil(min(self.registry.free_in_s() or FULL_RETRY_S, FULL_RETRY_S))
+            more = {"resource": refusal.resource.value}
+            raise ProblemError(
+                503, "full", refusal.reason, retry_after_s=max(1, retry_after_s), more=more
+            )
+        if empty is not None:
             self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")
-        try:
-            session = self.registry.add(_new_id(), avatar)
-        except Full as error:
-            self.metrics.sessions_refused.labels("full").inc()
-            raise ProblemError(503, "full", str(error), retry_after_s=10) from error
+        session = self.registry.add(_new_id(), avatar)
         started_at = self._clock.now()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started[session.id] = future
@@ -312,7 +340,7 @@ class Control:
         return child
 
     def _bootstrap(self, role: str, session: str = "", avatar: str = "") -> Bootstrap:
-        settings = plain_settings(self.settings)
+        settings = plain_settings(self._child_settings)
         # Children log to us, and we write their lines in the configured format.
         settings["observe"]["log_json"] = True
         return Bootstrap(
@@ -322,6 +350,7 @@ class Control:
             inference=self._endpoints.inference,
             session=session,
             avatar=avatar,
+            measure=role == "inference" and self.capacity.wants_stages,
         )
 
     def _on_avatar(self, session: str, message: AvatarReady | AvatarStatus | TurnTrace) -> None:
@@ -333,10 +362,13 @@ class Control:
                 self.registry.ready(session, message.pid)
                 if (future := self._started.get(session)) is not None and not future.done():
                     future.set_result(None)
+                if self.capacity.overload.level:
+                    self._tell_overload(session)
             return
         keeper.heard()
         if isinstance(message, AvatarStatus):
             self.registry.status(message)
+            self.capacity.avatar_status(message)
             self.metrics.avatar_status(message)
         else:
             self.traces.add(message)
@@ -345,6 +377,7 @@ class Control:
     def _avatar_lost(self, session: str, cause: str) -> None:
         self.metrics.restarts.labels("avatar", _cause(cause)).inc()
         self._avatars.lost(session)
+        self.capacity.forget(session)
         self.registry.lost(session)
 
     def _avatar_given_up(self, session: str, cause: str) -> None:
@@ -360,6 +393,7 @@ class Control:
         if status.pid != self._inference.pid:
             return
         self.inference = status
+        self.capacity.inference_status(status, len(self.registry))
         self.metrics.inference_status(status)
         if status.ready and self._inference.ready(status.pid):
             self._inference_ready.set()
@@ -367,6 +401,7 @@ class Control:
 
     def _inference_lost(self, cause: str) -> None:
         self.inference = None
+        self.capacity.inference_lost()
         self._inference_ready.clear()
         self.metrics.inference_ready.set(0)
         self.metrics.restarts.labels("inference", _cause(cause)).inc()
@@ -375,6 +410,7 @@ class Control:
         """Free the session's place now; its process ends in a task of its own."""
         keeper = self._keepers.pop(session, None)
         self.registry.remove(session)
+        self.capacity.forget(session)
         if keeper is None:
             return
         future = self._started.get(session)
@@ -405,6 +441,26 @@ class Control:
         except Unreachable:
             return
 
+    def _follow_load(self) -> None:
+        """Take an overload level, or give one back; everybody is told."""
+        before = self.capacity.overload.level
+        level = self.capacity.tick()
+        self.metrics.capacity(self.capacity.capacity(), level)
+        if level is before:
+            return
+        self.metrics.overload_changes.labels("up" if level > before else "down").inc()
+        why = self.capacity.overload.reason or "there is room again"
+        log.warning("overload level %d (%s): %s", level, DESCRIPTIONS[level], why)
+        for session in self._keepers:
+            self._tell_overload(session)
+
+    def _tell_overload(self, session: str) -> None:
+        level = self.capacity.overload.level
+        message = SetOverload(level=level, reason=DESCRIPTIONS[level] if level else "")
+        task = asyncio.create_task(self._tell(session, message))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     async def _tick(self) -> None:
         ask_at = 0.0
         while True:
@@ -412,6 +468,7 @@ class Control:
                 self._finish(session, "idle", "Nobody was watching.")
             if self._clock.now() >= ask_at:
                 ask_at = self._clock.now() + ASK_INFERENCE_EVERY_S
+                self._follow_load()
                 await self._models.ask()
             for state, count in self.registry.counts().items():
                 self.metrics.sessions.labels(state).set(count)

@@ -13,7 +13,6 @@ from starlette.types import Scope
 import avatar_server
 from avatar_server.avatars import AvatarSpec
 from avatar_server.config import IceServer
-from avatar_server.config.sessions import UNMEASURED_SESSIONS
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback
 from avatar_server.gateway.previews import Kind, Previews, media_type
@@ -97,9 +96,10 @@ def page_routes(control: Control, previews: Previews) -> APIRouter:
     @router.get("/readyz", tags=["server"], summary="200 while a new session would be taken")
     async def readyz() -> JSONResponse:
         readiness = control.readiness()
-        free = control.registry.free
+        refusal = control.refusal()
+        free = 0 if refusal else control.registry.free
         ready = readiness.ready and free > 0
-        reason = readiness.reason or ("" if free else "All sessions are in use.")
+        reason = readiness.reason or (refusal.reason if refusal else "")
         body = {"ready": ready, "reason": reason, "free_sessions": free if readiness.ready else 0}
         headers = {} if ready else {"Retry-After": "3"}
         return JSONResponse(body, 200 if ready else 503, headers)
@@ -130,14 +130,19 @@ def avatar_view(avatar: AvatarSpec) -> dict[str, Any]:
 def status_view(control: Control, request: Request) -> dict[str, Any]:
     """What the page needs to know before it joins."""
     readiness = control.readiness()
-    limit = control.settings.sessions.at_most(UNMEASURED_SESSIONS)
-    running = len(control.registry)
+    refusal = control.refusal()
+    sessions = {
+        "running": len(control.registry),
+        "max": control.capacity.places(),
+        "free": 0 if refusal else control.registry.free,
+    }
     return {
         "version": avatar_server.__version__,
         "ready": readiness.ready,
         "reason": readiness.reason,
         "phase": readiness.phase,
-        "sessions": {"running": running, "max": limit, "free": control.registry.free},
+        "sessions": sessions,
+        "full_because": refusal.reason if refusal else "",
         "models": dict(control.inference.models) if control.inference else {},
         "inference_pid": control.inference.pid if control.inference else None,
         "ice_servers": [ice_view(server) for server in control.settings.media.ice_servers],

@@ -18,7 +18,8 @@ class ProblemError(HTTPException):
     """Raised anywhere below a route; becomes a problem document.
 
     `code` is a stable word for programs (the document's `type` is `urn:avatar-server:<code>`),
-    `detail` a sentence for people. `retry_after_s` becomes the `Retry-After` header.
+    `detail` a sentence for people. `retry_after_s` becomes the `Retry-After` header. `more` are
+    further members of the document.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class ProblemError(HTTPException):
         title: str | None = None,
         retry_after_s: int | None = None,
         headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         self.code = code
+        self.more = dict(more or {})
         self.title = title or HTTPStatus(status).phrase
         self.retry_after_s = retry_after_s
         all_headers = dict(headers or {})
@@ -55,6 +58,7 @@ def problem_body(status: int, code: str, title: str, detail: str, **more: Any) -
 def problem_response(error: ProblemError) -> ProblemResponse:
     """The response for a `ProblemError`."""
     more = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}
+    more |= error.more
     body = problem_body(error.status_code, error.code, error.title, error.detail, **more)
     return ProblemResponse(body, error.status_code, headers=error.headers)
 

@@ -123,6 +123,15 @@ class Registry:
             return None
         return next(iter(self.yielding()), None)
 
+    def free_in_s(self) -> float | None:
+        """Seconds until the first empty session ends by its idle timeout; None: none is empty."""
+        empty = [
+            entry.empty_since + self._limits.idle_timeout_s - self._clock.now()
+            for entry in self._sessions.values()
+            if entry.state is SessionState.RUNNING and not entry.viewer_count
+        ]
+        return max(0.0, min(empty)) if empty else None
+
     def sessions(self) -> list[Session]:
         """All sessions, oldest first."""
         return list(self._sessions.values())

@@ -57,6 +57,10 @@ async def serve(bootstrap: Bootstrap) -> int:
         models = await loop.run_in_executor(None, load_models, settings, phase)
         service.phase = "warming up the language model"
         await models.llm.warm_up()
+        if bootstrap.measure:
+            from avatar_server.capacity.stages import measure_stages
+
+            service.costs = await measure_stages(models, settings, phase)
         service.start(models)
         log.info("ready after %.1f s", models.load_s, extra=models.names)
 

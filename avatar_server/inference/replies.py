@@ -94,9 +94,15 @@ class ReplyMaker:
         self._end()
 
     async def respond(
-        self, responder: Responder, text: str, history: list[HistoryItem]
+        self,
+        responder: Responder,
+        text: str,
+        history: list[HistoryItem],
+        *,
+        brief: bool = False,
     ) -> list[ChatMessage]:
-        """Answer `text`; returns the chat as it now stands."""
+        """Answer `text`, in one sentence where that has to be made `brief`ly; returns the chat as
+        it now stands."""
         tools, progress = self._tools, self._progress
         plan, timing = await tools.workers["retrieve"].call(
             self._session, lambda: responder.plan(text, history)
@@ -106,7 +112,7 @@ class ReplyMaker:
         if isinstance(plan, Direct):
             pieces = _once(plan.text)
         else:
-            pieces = self._generate(responder, plan, text)
+            pieces = self._generate(responder, plan, text, brief)
         await self._speak_all(pieces)
         progress.emotion = responder.emotion(text, progress.text)
         self._end()
@@ -126,12 +132,12 @@ class ReplyMaker:
         )
 
     async def _generate(
-        self, responder: Responder, plan: Generate, text: str
+        self, responder: Responder, plan: Generate, text: str, brief: bool
     ) -> AsyncGenerator[str, None]:
         """The model's words, tidied; what is said instead where there are none."""
         tools, progress = self._tools, self._progress
         began = tools.clock.now()
-        tidy = responder.tidier(text)
+        tidy = responder.tidier(text, brief=brief)
         request = LlmRequest(
             self._session,
             plan.messages,

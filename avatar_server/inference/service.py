@@ -26,8 +26,10 @@ from avatar_server.inference.resources import rss_bytes
 from avatar_server.inference.text.clauses import ClauseCutter
 from avatar_server.inference.text.speakable import speakable
 from avatar_server.inference.tts import TtsError, choose_voice
+from avatar_server.inference.waits import Waits
 from avatar_server.inference.workers import OverloadedError
 from avatar_server.observe.logging import log_context
+from avatar_server.protocol.costs import StageCosts
 from avatar_server.protocol.messages import (
     AskInferenceStatus,
     Buffered,
@@ -95,7 +97,10 @@ class InferenceService:
         self._failed = 0
         self._stages: dict[str, deque[float]] = {}
         self._sweeper = asyncio.create_task(self._sweep(), name="sweep-sessions")
+        self._waits = Waits(clock)
         self.phase = "starting"
+        self.costs: StageCosts | None = None
+        """What the stages cost, where that was measured."""
 
     def start(self, models: Models) -> None:
         """The models are loaded; all who asked are told."""
@@ -168,6 +173,8 @@ class InferenceService:
                 stage: round(statistics.median(values), 1) for stage, values in self._stages.items()
             },
             rtf_tts=models.rtf_tts if models else 0.0,
+            wait_ms=round(self._waits.percentile_ms(), 1),
+            costs=self.costs,
             cpu_s=time.process_time(),
             rss_bytes=rss_bytes(),
         )
@@ -280,6 +287,7 @@ class InferenceService:
             try:
                 await work(session, message)
             except OverloadedError as error:
+                self._waits.add(JOB_TIMEOUT_S)
                 self._fail(session.peer, job, "overloaded", str(error))
             except ValueError as error:
                 self._fail(session.peer, job, "bad_request", str(error))
@@ -325,6 +333,8 @@ class InferenceService:
             timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
         )
         self._count("stt", {"stt": timing.ran * 1e3})
+        if not partial:
+            self._waits.add(timing.queued)
         self._send(
             session.peer,
             Transcript(
@@ -343,13 +353,16 @@ class InferenceService:
             message.session, lambda: models.end_of_turn.probability(pcm), timeout_s=JOB_TIMEOUT_S
         )
         self._count("endpoint", {"endpoint": timing.ran * 1e3})
+        self._waits.add(timing.queued)
         self._send(session.peer, EndOfTurn(job=message.job, probability=probability, timing=timing))
 
     async def _respond(self, session: _Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
         assert session.responder is not None
         maker = self._maker(session, message.job, tools)
-        chat = await maker.respond(session.responder, message.text, message.history)
+        chat = await maker.respond(
+            session.responder, message.text, message.history, brief=message.brief
+        )
         await models.llm.prefill(message.session, chat)
 
     async def _say(self, session: _Session, message: Say) -> None:
@@ -362,6 +375,7 @@ class InferenceService:
         def send(message: Message) -> None:
             if (stages := getattr(message, "stages_ms", None)) is not None:
                 self._count("reply", stages)
+                self._waits.add(stages.get("queued", 0.0) / 1e3)
             self._send(session.peer, message)
 
         return ReplyMaker(tools, session.opened.session, job, session.voice, send)

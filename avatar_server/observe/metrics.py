@@ -15,6 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from avatar_server.capacity.admission import Capacity
 from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, TurnTrace
 
 # The bounds follow what people notice: below 0.3 s is as quick as a person, above 2 s is a wait.
@@ -34,6 +35,23 @@ class Metrics:
         self.sessions = Gauge("avatar_sessions", "Sessions by state.", ["state"], registry=registry)
         self.session_slots = Gauge(
             "avatar_session_slots", "Sessions that may run at once.", registry=registry
+        )
+        self.capacity_used = Gauge(
+            "avatar_capacity_used_ratio",
+            "Predicted use of a resource, as a share of its bound, with all slots in use.",
+            ["resource"],
+            registry=registry,
+        )
+        self.overload_level = Gauge(
+            "avatar_overload_level",
+            "Measures in force against overload: 0 none, 5 all.",
+            registry=registry,
+        )
+        self.overload_changes = Counter(
+            "avatar_overload_changes_total",
+            "Overload levels taken and given back.",
+            ["direction"],
+            registry=registry,
         )
         self.sessions_started = Counter(
             "avatar_sessions_started_total", "Sessions that became ready.", registry=registry
@@ -138,6 +156,13 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+    def capacity(self, capacity: Capacity, level: int) -> None:
+        """Take over how many sessions fit, what of, and the overload level."""
+        self.session_slots.set(capacity.fits)
+        self.overload_level.set(level)
+        for use in capacity.uses:
+            self.capacity_used.labels(use.resource.value).set(use.share)
 
     def avatar_status(self, status: AvatarStatus) -> None:
         """Take over what an avatar process measured of itself."""

@@ -79,6 +79,9 @@ class Stats(Event):
     render_ms: float
     encode_ms: float
     viewers: int
+    overload: int = 0
+    overload_text: str = ""
+    """What is saved at this level, in words; empty at 0."""
 
 
 class Notice(Event):

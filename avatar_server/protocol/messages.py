@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from avatar_server.protocol.costs import StageCosts
 from renderers.contract import VisemeSpan
 
 PROTOCOL_VERSION = 1
@@ -56,6 +57,13 @@ class StopAvatar(Message):
 
     reason: str
     final: bool = False
+
+
+class SetOverload(Message):
+    """How much is to be saved from now on: a level of `avatar_server.capacity.overload`."""
+
+    level: int
+    reason: str = ""
 
 
 # --- avatar -> gateway ----------------------------------------------------------------------
@@ -189,6 +197,8 @@ class Respond(Message):
     text: str
     history: list[HistoryItem] = []
     language: str | None = None
+    brief: bool = False
+    """One sentence will do: the machine has too much to do."""
 
 
 class Say(Message):
@@ -300,7 +310,11 @@ class AskInferenceStatus(Message):
 
 
 class InferenceStatus(Message):
-    """What inference runs and how it does. Also sent unasked when it becomes ready."""
+    """What inference runs and how it does. Also sent unasked when it becomes ready.
+
+    `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (90th
+    percentile of the last seconds). `costs` is there once they were measured.
+    """
 
     ready: bool
     pid: int
@@ -312,12 +326,14 @@ class InferenceStatus(Message):
     jobs_failed: int = 0
     stage_ms_p50: dict[str, float] = {}
     rtf_tts: float = 0.0
+    wait_ms: float = 0.0
+    costs: StageCosts | None = None
     cpu_s: float = 0.0
     rss_bytes: int = 0
     version: int = PROTOCOL_VERSION
 
 
-GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar
+GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload
 AvatarToGateway = AvatarReady | Answer | Problem | AvatarStatus | TurnTrace
 AvatarToInference = (
     OpenSession | CloseSession | Transcribe | CheckEndOfTurn | Respond | Say | Cancel | Buffered

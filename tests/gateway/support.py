@@ -14,8 +14,12 @@ from typing import Any
 import httpx
 
 from avatar_server.avatars import AvatarSpec, VoiceSpec
+from avatar_server.capacity.figures import CalibrationCache
+from avatar_server.capacity.machine import Machine
+from avatar_server.clock import MonotonicClock
 from avatar_server.config import Settings, settings_from_values
 from avatar_server.gateway.app import create_app
+from avatar_server.gateway.capacity import CapacityKeeper
 from avatar_server.gateway.children import ChildCommands
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.previews import Previews
@@ -26,10 +30,11 @@ OFFER = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n"
 SDP = {"content-type": "application/sdp"}
 
 
-def fake_commands(*inference_arguments: str) -> ChildCommands:
+def fake_commands(*inference_arguments: str, frames: tuple[str, ...] = ()) -> ChildCommands:
     return ChildCommands(
         avatar=(sys.executable, str(FAKES / "avatar.py")),
         inference=(sys.executable, str(FAKES / "inference.py"), *inference_arguments),
+        frames=(sys.executable, str(FAKES / "frames.py"), *frames),
     )
 
 
@@ -87,14 +92,31 @@ async def running_gateway(
     values: dict[str, Any] | None = None,
     *,
     inference: tuple[str, ...] = (),
+    frames: tuple[str, ...] = (),
+    cores: float | None = None,
     wait: bool = True,
 ) -> AsyncIterator[Gateway]:
-    """Settings are nested values; without `warm_spares` among them there are none."""
+    """Settings are nested values; without `warm_spares` among them there are none.
+
+    With `cores` capacity is measured (by the fakes) for a machine that has so many; else the
+    setting counts.
+    """
     given = dict(values or {})
     given["sessions"] = {"warm_spares": 0, **given.get("sessions", {})}
+    admission = "fixed" if cores is None else "measured"
+    given["capacity"] = {"admission": admission, **given.get("capacity", {})}
     settings: Settings = settings_from_values(given)
     avatars = fake_avatars(folder)
-    control = Control(settings, avatars, commands=fake_commands(*inference))
+    commands = fake_commands(*inference, frames=frames)
+    clock = MonotonicClock()
+    capacity = CapacityKeeper(
+        settings,
+        clock,
+        commands.frames,
+        cache=CalibrationCache(folder / "calibration"),
+        machine=Machine(cpu="a fake", cores=cores or 1.0, memory_bytes=1 << 34),
+    )
+    control = Control(settings, avatars, commands=commands, clock=clock, capacity=capacity)
     previews = Previews(avatars, folder / "previews")
     app = create_app(control, previews)
     await control.start()

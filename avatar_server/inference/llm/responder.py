@@ -126,9 +126,10 @@ class Responder:
         question = ChatMessage("user", _with_facts(text, found))
         return Generate((*self.prefix(history), question))
 
-    def tidier(self, text: str) -> ReplyTidier:
-        """Makes the model's reply to `text` fit to be spoken."""
-        return ReplyTidier(self._settings.max_reply_sentences, text, (self._name,))
+    def tidier(self, text: str, *, brief: bool = False) -> ReplyTidier:
+        """Makes the model's reply to `text` fit to be spoken; `brief`: one sentence of it."""
+        sentences = 1 if brief else self._settings.max_reply_sentences
+        return ReplyTidier(sentences, text, (self._name,))
 
     def fallback(self, turn: int) -> str:
         """What is said where the model said nothing."""

@@ -1,4 +1,8 @@
-"""Stands in for the inference process: says how it is. `loading` as an argument: never ready."""
+"""Stands in for the inference process: says how it is. `loading` as an argument: never ready.
+
+`busy`: its queues are long. Asked to measure its stages, it has done so, with costs of which a
+machine with one core carries a few sessions.
+"""
 
 import os
 import signal
@@ -9,7 +13,23 @@ import time
 import msgspec
 import zmq
 
+from avatar_server.protocol.costs import StageCosts
 from avatar_server.protocol.messages import AskInferenceStatus, InferenceStatus, decode, encode
+
+COSTS = StageCosts(
+    stt_s=0.1,
+    stt_device="cpu",
+    endpoint_s=0.05,
+    retrieve_s=0.002,
+    llm_prefill_per_s=150.0,
+    llm_decode_per_s=80.0,
+    llm_decode_many_per_s=80.0,
+    llm_device="cpu",
+    tts_first_s=0.1,
+    tts_rtf=0.1,
+    tts_device="cpu",
+    rss_bytes=100_000_000,
+)
 
 
 def main() -> None:
@@ -26,6 +46,8 @@ def main() -> None:
         models={"stt": "whisper-tiny.en", "llm": "smollm2-135m-instruct"} if ready else {},
         queue_depth={"stt": 0},
         jobs_done={"stt": 3},
+        wait_ms=2_000.0 if "busy" in sys.argv else 5.0,
+        costs=COSTS if bootstrap.get("measure") else None,
     )
     socket = zmq.Context().socket(zmq.ROUTER)
     socket.bind(bootstrap["inference"])

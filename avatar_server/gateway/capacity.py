@@ -1,0 +1,221 @@
+"""Keeps track of what the machine carries: measures it, asks the policies, follows the load.
+
+The decisions are `avatar_server.capacity`'s; here they meet processes, files and messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from avatar_server.capacity.admission import Admission, Capacity, Refusal, Report, overloaded
+from avatar_server.capacity.demand import Demand
+from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
+from avatar_server.capacity.machine import Machine, free_memory_bytes, this_machine
+from avatar_server.capacity.overload import Load, Overload, OverloadLevel
+from avatar_server.clock import Clock
+from avatar_server.config import Settings
+from avatar_server.processes import Bootstrap, bootstrap_line, plain_settings
+from avatar_server.protocol.costs import FrameCosts, StageCosts
+from avatar_server.protocol.messages import AvatarStatus, InferenceStatus
+
+FRAMES_TIMEOUT_S = 120.0
+"""Of the measurement: an avatar's art may have to be drawn first, on a slow machine."""
+MEASURING = "measuring this machine: drawing and encoding"
+
+log = logging.getLogger(__name__)
+
+
+class CapacityKeeper:
+    """Answers how many sessions fit, and which overload level is in force.
+
+    `prepare` first. All methods belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        command: Sequence[str],
+        *,
+        cache: CalibrationCache | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        """`command` starts the process that measures frames."""
+        self._settings, self._clock, self._command = settings, clock, command
+        self._cache = cache or CalibrationCache()
+        self._given_machine = machine
+        self.machine: Machine | None = None
+        self.admission = Admission(settings, clock)
+        self.overload = Overload(settings.capacity.overload, clock)
+        self.frame_costs: FrameCosts | None = None
+        self.stage_costs: StageCosts | None = None
+        self.load = Load()
+        self.phase = ""
+        """What is being measured, in words; empty while nothing is."""
+        self._free_bytes = 0
+        self._statuses: dict[str, AvatarStatus] = {}
+        self._inference_wait_ms = 0.0
+
+    # --- measuring ----------------------------------------------------------------------------
+
+    async def prepare(self) -> Settings:
+        """Measure what frames cost, or recall it; some seconds the first time.
+
+        Returns the settings for the children: with a number of sessions to prepare for, where the
+        setting leaves that to us.
+        """
+        if self._settings.capacity.admission == "measured":
+            await self._prepare()
+        sessions = self.admission.capacity().fits
+        return _with_sessions(self._settings, sessions)
+
+    async def _prepare(self) -> None:
+        settings, loop = self._settings, asyncio.get_running_loop()
+        gpu = "cuda" in (settings.stt.device, settings.tts.device) or settings.llm.engine == "vllm"
+        machine = self._given_machine
+        if machine is None:
+            machine = await loop.run_in_executor(None, lambda: this_machine(gpu=gpu))
+        self.machine = machine
+        self._free_bytes = free_memory_bytes()
+        if not settings.capacity.recalibrate:
+            self.frame_costs = self._cache.load(FrameCosts, frames_key(machine, settings))
+            self.stage_costs = self._cache.load(StageCosts, stages_key(machine, settings))
+        if self.frame_costs is None:
+            self.phase = MEASURING
+            self.frame_costs = await self._measure_frames()
+            self.phase = ""
+            if self.frame_costs is not None:
+                self._cache.store(self.frame_costs, frames_key(machine, settings))
+        self._predict()
+
+    @property
+    def wants_stages(self) -> bool:
+        """Whether the inference process is to measure what its stages cost."""
+        return self.frame_costs is not None and self.stage_costs is None
+
+    async def _measure_frames(self) -> FrameCosts | None:
+        """None, with a warning, where it fails: admission then goes by the setting alone."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                process_group=0,
+            )
+        except OSError as error:
+            log.warning("what frames cost cannot be measured: %s", error)
+            return None
+        bootstrap = Bootstrap(role="frames", settings=plain_settings(self._settings))
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            with contextlib.suppress(ConnectionError):
+                # Left open: its end is our end, to the child.
+                process.stdin.write(bootstrap_line(bootstrap))
+                await process.stdin.drain()
+            async with asyncio.timeout(FRAMES_TIMEOUT_S):
+                out, err = await asyncio.gather(process.stdout.read(), process.stderr.read())
+            return msgspec.json.decode(out, type=FrameCosts)
+        except TimeoutError:
+            log.warning("measuring what frames cost took more than %.0f s", FRAMES_TIMEOUT_S)
+        except msgspec.DecodeError:
+            said = err.decode("utf-8", "replace").strip().splitlines()
+            log.warning("what frames cost could not be measured: %s", said[-1] if said else "?")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        return None
+
+    def _predict(self) -> None:
+        if self.machine is None or self.frame_costs is None:
+            return
+        self.admission.demand = Demand(
+            self._settings,
+            self.machine,
+            self.frame_costs,
+            self.stage_costs,
+            free_bytes=self._free_bytes,
+        )
+
+    # --- what is reported ---------------------------------------------------------------------
+
+    def inference_status(self, status: InferenceStatus, running: int) -> None:
+        """Costs, where they were measured just now; waits; CPU time."""
+        if self.wants_stages and status.costs is not None:
+            self.stage_costs = status.costs
+            assert self.machine is not None
+            self._cache.store(status.costs, stages_key(self.machine, self._settings))
+            self._predict()
+        self._inference_wait_ms = status.wait_ms
+        if status.ready:
+            self.admission.report_inference(status.cpu_s, running)
+
+    def inference_lost(self) -> None:
+        """Its queues are gone with it."""
+        self._inference_wait_ms = 0.0
+
+    def avatar_status(self, status: AvatarStatus) -> None:
+        """A heartbeat."""
+        self._statuses[status.session] = status
+        self.admission.report(
+            status.session,
+            Report(
+                speaking=status.state == "speaking",
+                cpu_s=status.cpu_s,
+                frames=status.frames,
+                late_frames=status.late_frames,
+                reduced=self.overload.level > OverloadLevel.NO_PARTIALS,
+            ),
+        )
+
+    def forget(self, session: str) -> None:
+        """It has ended, or its process was lost."""
+        self._statuses.pop(session, None)
+        self.admission.forget(session)
+
+    # --- what is decided ----------------------------------------------------------------------
+
+    def capacity(self) -> Capacity:
+        """How many sessions fit."""
+        return self.admission.capacity()
+
+    def places(self) -> int:
+        """Likewise, as a number."""
+        return self.capacity().fits
+
+    def refusal(self, running: int) -> Refusal | None:
+        """Why no session may start beside `running` others; None where one may."""
+        refusal = self.admission.refusal(running, self._memory_now())
+        if refusal is None and self.overload.level is OverloadLevel.NO_NEW_SESSIONS:
+            # With nobody there, there is nothing to protect.
+            refusal = overloaded(self.overload.reason) if running else None
+        return refusal
+
+    def tick(self) -> OverloadLevel:
+        """The overload level by the load of this moment; to be called once a second."""
+        fps = self._settings.media.video.fps
+        costs = [
+            (status.render_ms + status.encode_ms) * fps / 1e3 for status in self._statuses.values()
+        ]
+        self.load = Load(
+            late_share=self.admission.late_share,
+            frame_cost=max(costs, default=0.0),
+            wait_ms=self._inference_wait_ms,
+        )
+        return self.overload.update(self.load)
+
+    def _memory_now(self) -> int | None:
+        return free_memory_bytes() if self.admission.demand is not None else None
+
+
+def _with_sessions(settings: Settings, sessions: int) -> Settings:
+    limits = settings.sessions.model_copy(update={"max_sessions": sessions})
+    return settings.model_copy(update={"sessions": limits})
