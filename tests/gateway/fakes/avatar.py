@@ -2,6 +2,7 @@
 
 How it behaves goes by the avatar's name: `crash` ends at once, `never` is never ready, `mute`
 answers no offer, `refuse` answers with a problem, `stubborn` ignores every request to stop.
+Told of an overload level, it names that as its state.
 An offer with `a=hang` stops all signs of life, `a=vanish` leaves without a goodbye.
 """
 
@@ -22,6 +23,7 @@ from avatar_server.protocol.messages import (
     Leave,
     Offer,
     Problem,
+    SetOverload,
     StageSpan,
     StopAvatar,
     TurnTrace,
@@ -49,11 +51,12 @@ def main() -> None:
     socket.send(encode(AvatarReady(session=session, pid=os.getpid())))
     socket.send(encode(a_turn(session)))
     viewers: list[str] = []
+    state = "idle"
     next_status = 0.0
     while True:
         if time.monotonic() >= next_status:
             next_status = time.monotonic() + 0.5
-            send_status(socket, session, viewers)
+            send_status(socket, session, viewers, state)
         if not socket.poll(100):
             continue
         message = decode(socket.recv())
@@ -77,6 +80,8 @@ def main() -> None:
         elif isinstance(message, Leave) and message.viewer in viewers:
             viewers.remove(message.viewer)
             send_status(socket, session, viewers)
+        elif isinstance(message, SetOverload):
+            state = f"level {message.level}"
         elif isinstance(message, AddCandidate):
             print(f"candidate {message.candidate!r} of {message.viewer}", file=sys.stderr)
         elif isinstance(message, StopAvatar) and name != "stubborn":
@@ -88,9 +93,9 @@ def end_with_parent() -> None:
     os._exit(0)
 
 
-def send_status(socket: zmq.Socket, session: str, viewers: list[str]) -> None:
+def send_status(socket: zmq.Socket, session: str, viewers: list[str], state: str = "idle") -> None:
     status = AvatarStatus(
-        session=session, state="idle", viewers=len(viewers), viewer_ids=viewers, fps=30.0
+        session=session, state=state, viewers=len(viewers), viewer_ids=viewers, fps=30.0
     )
     socket.send(encode(status))
 
