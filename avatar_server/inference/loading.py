@@ -89,11 +89,11 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
 def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:
     """The engine that `settings.engine` names. Raises `EngineError`."""
     if settings.engine == "llamacpp":
-        from avatar_server.inference.llm.llamacpp import LlamaCppEngine
+        from avatar_server.inference.llm.engine.llamacpp import LlamaCppEngine
 
         return LlamaCppEngine(store.path(settings.model), settings, sessions)
     if settings.engine == "openai":
-        from avatar_server.inference.llm.openai import OpenAiEngine
+        from avatar_server.inference.llm.engine.openai import OpenAiEngine
 
         return OpenAiEngine(settings)
     raise EngineError(llm_lacks(settings) or f"there is no engine {settings.engine!r}")

@@ -11,8 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from avatar_server.config import LlmSettings
-from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmRequest
-from avatar_server.inference.llm.openai import OpenAiEngine
+from avatar_server.inference.llm.engine import (
+    ChatMessage,
+    EngineError,
+    LabelRequest,
+    LabelScores,
+    LlmRequest,
+    Priority,
+)
+from avatar_server.inference.llm.engine.openai import OpenAiEngine
 from avatar_server.inference.loading import build_engine
 
 KEY = "key-that-must-not-be-logged"
@@ -228,6 +235,130 @@ def test_nobody_listening_is_an_error_and_no_obstacle_to_warming_up() -> None:
         with pytest.raises(EngineError, match="connection failed"):
             await anext(made.stream(REQUEST))
         await made.close()
+
+    asyncio.run(run())
+
+
+LABELS = LabelRequest("router", [ChatMessage("user", "A, B or C?")], ("A", "B", "C"))
+
+
+def first_token(token: str, **top: float) -> bytes:
+    listed = [{"token": name, "logprob": value} for name, value in top.items()]
+    told = {"content": [{"token": token, "logprob": top.get(token, 0), "top_logprobs": listed}]}
+    choice = {"delta": {"content": token}, "logprobs": told}
+    return f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
+
+
+async def ask_label(
+    answer: Callable[[Endpoint, asyncio.StreamWriter], Awaitable[None]],
+    request: LabelRequest = LABELS,
+    times: int = 1,
+) -> tuple[LabelScores, Endpoint]:
+    async with Endpoint(answer).serve() as endpoint:
+        made = engine(endpoint)
+        try:
+            for _ in range(times):
+                scores = await made.score_labels(request)
+            return scores, endpoint
+        finally:
+            await made.close()
+
+
+def test_labels_are_scored_from_the_first_tokens_logprobs() -> None:
+    async def scored(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        await send(writer, head(), first_token("B", B=-0.5, A=-1.0, x=-3.0, C=-9999.0))
+        await send(writer, b"data: [DONE]\n\n")
+
+    scores, endpoint = asyncio.run(ask_label(scored))
+    assert scores.exact
+    assert scores.best == "B"
+    # C was ruled out by the endpoint, or below all that it lists.
+    assert dict(scores.logprobs) == {"A": -1.0, "B": -0.5, "C": -3.0}
+    (body,) = endpoint.requests
+    assert body["structured_outputs"] == {"choice": ["A", "B", "C"]}
+    assert (body["logprobs"], body["top_logprobs"], body["max_tokens"]) == (True, 20, 1)
+    assert (body["temperature"], body["priority"]) == (0.0, Priority.ROUTE)
+
+
+def test_an_endpoint_without_logprobs_tells_the_choice_alone() -> None:
+    async def plain(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        await send(writer, head(), chunk(" b"), chunk(") the second"), b"data: [DONE]\n\n")
+
+    scores, _ = asyncio.run(ask_label(plain))
+    assert not scores.exact
+    assert scores.best == "B"
+    assert scores.probabilities() == {"A": 0.0, "B": 1.0, "C": 0.0}
+
+
+def test_a_reply_that_is_no_label_is_an_error() -> None:
+    async def other(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        await send(writer, head(), chunk("I think"), b"data: [DONE]\n\n")
+
+    with pytest.raises(EngineError, match="none of the labels"):
+        asyncio.run(ask_label(other))
+
+
+def test_what_the_endpoint_refuses_is_left_out_from_then_on() -> None:
+    async def strict(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        body = endpoint.requests[-1]
+        for name in ("priority", "structured_outputs"):
+            if name in body:
+                said = f'{{"error": "Unrecognized request argument: {name}"}}'.encode()
+                await send(writer, head("400 Bad Request"), said)
+                return
+        await send(writer, head(), first_token("A", A=-0.1, B=-3.0, C=-4.0), b"data: [DONE]\n\n")
+
+    scores, endpoint = asyncio.run(ask_label(strict, times=2))
+    assert scores.exact
+    # Twice refused, once answered, and the second time answered at once.
+    assert len(endpoint.requests) == 4
+    assert not {"priority", "structured_outputs"} & set(endpoint.requests[-1])
+    assert "logprobs" in endpoint.requests[-1]
+    assert "chat_template_kwargs" in endpoint.requests[-1]
+
+
+def test_a_refusal_for_another_reason_costs_no_feature() -> None:
+    async def too_long(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        if len(endpoint.requests) <= 2:
+            said = b'{"error": "the context is too long"}'
+            await send(writer, head("400 Bad Request"), said)
+        else:
+            await good(endpoint, writer)
+
+    async def run() -> None:
+        async with Endpoint(too_long).serve() as endpoint:
+            made = engine(endpoint)
+            with pytest.raises(EngineError, match="context is too long"):
+                await anext(made.stream(REQUEST))
+            assert len(endpoint.requests) == 2
+            assert "priority" not in endpoint.requests[-1]
+            assert [piece async for piece in made.stream(REQUEST)] == ["Hel", "lo."]
+            assert "priority" in endpoint.requests[-1]
+            await made.close()
+
+    asyncio.run(run())
+
+
+def test_the_endpoints_own_count_of_tokens_is_taken() -> None:
+    async def counts(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        usage = {
+            "prompt_tokens": 100,
+            "completion_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 80},
+        }
+        told = f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode()
+        await send(writer, head(), chunk("Hel"), chunk("lo."), told, b"data: [DONE]\n\n")
+
+    async def run() -> None:
+        async with Endpoint(counts).serve() as endpoint:
+            made = engine(endpoint)
+            assert [piece async for piece in made.stream(REQUEST)] == ["Hel", "lo."]
+            metrics = made.metrics()
+            assert (metrics.prompt_tokens, metrics.cached_tokens) == (20, 80)
+            assert metrics.reply_tokens == 9
+            assert metrics.cached_share == 0.8
+            assert metrics.running == 0
+            await made.close()
 
     asyncio.run(run())
 

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal, Protocol
+
+from avatar_server.inference.llm.engine.labels import LabelScores
+from avatar_server.inference.memory import MemoryFigure
 
 
 class EngineError(RuntimeError):
     """The engine cannot answer; the message says why, and what an operator can do."""
+
+
+class EngineDeadError(EngineError):
+    """The engine itself has ended, with all its requests. It is starting again, or cannot."""
+
+
+class Priority(IntEnum):
+    """Who is served first where an engine has more to do than it can: the lower number.
+
+    Requests that run already are not stopped for others, so the engine must have room for more of
+    them than there are sessions.
+    """
+
+    ROUTE = 0
+    """Short, and everything else waits for it."""
+    REPLY = 1
+    SPECULATIVE = 2
+    """Begun before it is known to be needed."""
+    BACKGROUND = 3
+    """Nobody waits: prompts read ahead, warming up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +55,22 @@ class LlmRequest:
     messages: Sequence[ChatMessage]
     max_tokens: int
     stop: Sequence[str] = ()
-    priority: int = 0
+    priority: int = Priority.REPLY
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest:
+    """A chat whose next reply is one of `labels`; which, is to be told in one step.
+
+    Give single tokens (`A`, `B`, `C`), and everything that does not change first: engines keep the
+    prompt's beginning, so that only its end is read. `session` is the prompt cache, as in
+    `LlmRequest`; a name of its own (`router`) keeps these prompts apart from the replies'.
+    """
+
+    session: str
+    messages: Sequence[ChatMessage]
+    labels: Sequence[str]
+    priority: int = Priority.ROUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +78,8 @@ class EngineMetrics:
     """Sums since the engine was made; times in seconds, of the engine's own work."""
 
     requests: int = 0
+    labelled: int = 0
+    """Of these, label requests."""
     cancelled: int = 0
     failed: int = 0
     prompt_tokens: int = 0
@@ -46,6 +87,20 @@ class EngineMetrics:
     reply_tokens: int = 0
     prompt_s: float = 0.0
     reply_s: float = 0.0
+    restarts: int = 0
+    """Times the engine ended by itself and was started again."""
+    running: int = 0
+    """Requests in work now."""
+    waiting: int = 0
+    """Requests waiting now."""
+    cache_used: float = 0.0
+    """Share of the key-value cache in use now, 0..1; 0 where the engine does not tell."""
+
+    @property
+    def cached_share(self) -> float:
+        """Share of all prompt tokens that were not read, but taken from the cache."""
+        total = self.prompt_tokens + self.cached_tokens
+        return self.cached_tokens / total if total else 0.0
 
     @property
     def reply_tokens_per_s(self) -> float:
@@ -62,11 +117,15 @@ class MetricsTally:
         for name, amount in amounts.items():
             self.values[name] = self.values.get(name, 0.0) + amount
 
-    def snapshot(self) -> EngineMetrics:
+    def snapshot(
+        self, *, running: int = 0, waiting: int = 0, cache_used: float = 0.0
+    ) -> EngineMetrics:
         whole = {
             name: int(self.values.get(name, 0))
             for name in (
                 "requests",
+                "labelled",
+                "restarts",
                 "cancelled",
                 "failed",
                 "prompt_tokens",
@@ -78,6 +137,9 @@ class MetricsTally:
             **whole,
             prompt_s=self.values.get("prompt_s", 0.0),
             reply_s=self.values.get("reply_s", 0.0),
+            running=running,
+            waiting=waiting,
+            cache_used=cache_used,
         )
 
 
@@ -94,6 +156,14 @@ class LlmEngine(Protocol):
 
         Closing the generator, or cancelling the task that reads it, frees the engine's place at
         once. Raises `EngineError`.
+        """
+        ...
+
+    async def score_labels(self, request: LabelRequest) -> LabelScores:
+        """How likely each label is as the chat's next reply; one step where the engine can.
+
+        Cancelling the task frees the engine's place. Raises `EngineError`, and `ValueError` for
+        labels that are fewer than two, empty or double.
         """
         ...
 
@@ -118,3 +188,7 @@ class LlmEngine(Protocol):
         ...
 
     def metrics(self) -> EngineMetrics: ...
+
+    def memory(self) -> MemoryFigure:
+        """What the engine holds on this machine."""
+        ...

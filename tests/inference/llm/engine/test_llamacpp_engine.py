@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 from avatar_server.config import LlmSettings
-from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmRequest
-from avatar_server.inference.llm.llamacpp import LlamaCppEngine
+from avatar_server.inference.llm.engine import (
+    ChatMessage,
+    EngineError,
+    LabelRequest,
+    LlmRequest,
+)
+from avatar_server.inference.llm.engine.llamacpp import LlamaCppEngine
 from avatar_server.models import ModelStore
 
 SYSTEM = ChatMessage("system", "You are a helpful assistant. " + "You like short answers. " * 20)
@@ -129,6 +134,88 @@ def test_a_prompt_longer_than_the_context_is_an_error_in_words(model: Path) -> N
                 await anext(made.stream(request))
             assert made.metrics().failed == 1
             assert await ask(made, "Hello!")
+
+    asyncio.run(run())
+
+
+QUESTION = ChatMessage(
+    "user", "Answer with one letter. What colour is the sky? A) blue B) red C) green"
+)
+
+
+def test_labels_are_scored_in_one_step_and_the_prompt_is_kept(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            request = LabelRequest("router", [SYSTEM, QUESTION], ("A", "B", "C"))
+            scores = await made.score_labels(request)
+            assert scores.exact
+            assert scores.best == "A"
+            assert 0.1 < scores.mass <= 1.0
+            assert sum(scores.probabilities().values()) == pytest.approx(1.0)
+            first = made.metrics()
+            assert (first.labelled, first.reply_tokens) == (1, 1)
+            again = await made.score_labels(request)
+            assert again.logprobs == pytest.approx(dict(scores.logprobs), abs=0.05)
+            assert made.metrics().prompt_tokens - first.prompt_tokens < 8
+
+    asyncio.run(run())
+
+
+def test_a_label_is_as_likely_as_the_model_says_it(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            request = LabelRequest("router", [SYSTEM, QUESTION], ("A", "The"))
+            likelier = (await made.score_labels(request)).best
+            assert (await ask(made, QUESTION.content, tokens=1)).strip() == likelier
+
+    asyncio.run(run())
+
+
+def test_labels_that_begin_alike_are_told_apart_by_writing_one(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            labels = ("the sky is blue", "the sky is red")
+            scores = await made.score_labels(LabelRequest("router", [SYSTEM, QUESTION], labels))
+            assert not scores.exact
+            assert scores.best in labels
+            assert max(scores.logprobs.values()) == 0.0
+
+    asyncio.run(run())
+
+
+def test_label_requests_leave_the_sessions_prompts_alone(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            await ask(made, "Hello!")
+            await made.score_labels(LabelRequest("router", [QUESTION], ("A", "B")))
+            before = made.metrics().prompt_tokens
+            await ask(made, "Hello again!")
+            assert made.metrics().prompt_tokens - before < 30
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("labels", [(), ("A",), ("A", "A"), ("A", "")])
+def test_labels_nothing_can_be_chosen_among_are_refused(
+    model: Path, labels: tuple[str, ...]
+) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            with pytest.raises(ValueError, match="two or more different"):
+                await made.score_labels(LabelRequest("router", [QUESTION], labels))
+
+    asyncio.run(run())
+
+
+def test_it_tells_what_memory_it_takes(model: Path) -> None:
+    size = model.stat().st_size
+
+    async def run() -> None:
+        async with engine(model) as made:
+            figure = made.memory()
+            assert figure.device == "cpu"
+            assert figure.weights == size
+            assert figure.total >= figure.weights
 
     asyncio.run(run())
 

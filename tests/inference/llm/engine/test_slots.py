@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from avatar_server.inference.llm.slots import SlotTable
+from avatar_server.inference.llm.engine.slots import SlotTable
 
 
 async def use(table: SlotTable, session: str) -> int:

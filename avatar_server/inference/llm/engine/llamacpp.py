@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import secrets
 import shutil
@@ -22,20 +23,32 @@ from pathlib import Path
 from typing import Any
 
 from avatar_server.config import LlmSettings
-from avatar_server.inference.llm.engine import (
+from avatar_server.inference.llm.engine.contract import (
     ChatMessage,
     EngineError,
     EngineMetrics,
+    LabelRequest,
     LlmRequest,
     MetricsTally,
 )
-from avatar_server.inference.llm.slots import SlotTable
+from avatar_server.inference.llm.engine.labels import (
+    LabelScores,
+    check_labels,
+    chosen,
+    from_top,
+)
+from avatar_server.inference.llm.engine.slots import SlotTable
+from avatar_server.inference.memory import MemoryFigure
+from avatar_server.inference.resources import rss_bytes
 
 log = logging.getLogger(__name__)
 
 BATCH_TOKENS = 32
 """Prompt tokens read in one step. A cancelled request ends at the next step (0.2-0.3 s of one
 core); larger steps are hardly faster."""
+
+TOP_TOKENS = 1_000
+"""First tokens among which labels are looked for; telling of them takes some 2 ms."""
 
 REPEAT_PENALTY = 1.05
 """Small models fall into loops without one; more makes them avoid the names they should say."""
@@ -50,6 +63,9 @@ class _Call:
     pieces: asyncio.Queue[str | BaseException | None] = field(default_factory=asyncio.Queue)
     cancelled: threading.Event = field(default_factory=threading.Event)
     timings: dict[str, float] = field(default_factory=dict)
+    first_tokens: list[tuple[str, float]] = field(default_factory=list)
+    """The likeliest first tokens with their log-probabilities, where they were asked for."""
+    text: str = ""
 
     def put(self, item: str | BaseException | None) -> None:
         # The loop is closed where the process ends while a request is being torn down.
@@ -71,7 +87,9 @@ class LlamaCppEngine:
         if not model.is_file():
             raise EngineError(f"{model} is not a file: llm.model must be, or name, a GGUF model")
         self._settings = settings
-        self._slots = SlotTable(sessions + 1)
+        # One more for label requests, whose prompts share nothing with the sessions', and one so
+        # that a session which comes robs none that is about to go.
+        self._slots = SlotTable(sessions + 2)
         self._threads = ThreadPoolExecutor(sessions + 2, thread_name_prefix="llm")
         self._tally = MetricsTally()
         self._calls: set[_Call] = set()
@@ -79,8 +97,10 @@ class LlamaCppEngine:
         self._unread: dict[str, Sequence[ChatMessage]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
+        self._server: Any = None
         self._seeds = itertools.count(1)
         self.description = f"{model.stem}, llama.cpp, {settings.threads} thread(s)"
+        resident = rss_bytes()
         # The library always opens an HTTP server, which nobody needs. It gets a socket file in a
         # private folder, which is gone again before anybody could find it, and a random key.
         folder = Path(tempfile.mkdtemp(prefix="avatar-llm-"))
@@ -91,6 +111,10 @@ class LlamaCppEngine:
             raise EngineError(f"llama.cpp cannot load {model}: {error}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        weights = model.stat().st_size
+        # The weights are mapped, and counted as far as they were read; the rest is allocated.
+        allocated = max(0, rss_bytes() - resident - weights)
+        self._memory = MemoryFigure("cpu", weights, cache=allocated, measured=True)
 
     def _parameters(self, xllamacpp: Any, model: Path, folder: Path) -> Any:
         params = xllamacpp.CommonParams()
@@ -108,6 +132,7 @@ class LlamaCppEngine:
         params.hostnames = [str(folder / "http.sock")]
         params.api_keys = [secrets.token_hex(16)]
         params.endpoint_slots = False
+        params.endpoint_metrics = True
         return params
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[str, None]:
@@ -117,9 +142,42 @@ class LlamaCppEngine:
             await self._stop_reading()
             async with self._slots.hold(request.session) as slot:
                 body = self._body(request.messages, request.max_tokens, slot, list(request.stop))
-                async with contextlib.aclosing(self._run(body)) as pieces:
+                call = _Call(body, asyncio.get_running_loop())
+                async with contextlib.aclosing(self._run(call)) as pieces:
                     async for piece in pieces:
                         yield piece
+        finally:
+            self._streams -= 1
+            self._read_ahead()
+
+    async def score_labels(self, request: LabelRequest) -> LabelScores:
+        check_labels(request.labels)
+        self._tally.add(labelled=1)
+        first = {"logprobs": True, "top_logprobs": TOP_TOKENS, "temperature": 0.0}
+        call = await self._ask(request, 1, first)
+        if (scores := from_top(request.labels, call.first_tokens)) is not None:
+            return scores
+        # The labels begin alike: they are told apart by letting the model write one of them.
+        written = " | ".join(json.dumps(label, ensure_ascii=False) for label in request.labels)
+        longest = max(len(label.encode()) for label in request.labels)
+        call = await self._ask(
+            request, longest, {"temperature": 0.0, "grammar": f"root ::= {written}"}
+        )
+        if call.text in request.labels:
+            return chosen(request.labels, call.text)
+        raise EngineError(f"the model answered {call.text!r}, which is none of the labels")
+
+    async def _ask(self, request: LabelRequest, max_tokens: int, extra: dict[str, Any]) -> _Call:
+        """A short request, to its end."""
+        self._streams += 1
+        try:
+            await self._stop_reading()
+            async with self._slots.hold(request.session) as slot:
+                body = self._body(request.messages, max_tokens, slot, [])
+                call = _Call({**body, "repeat_penalty": 1.0, **extra}, asyncio.get_running_loop())
+                async with contextlib.aclosing(self._run(call)) as pieces:
+                    call.text = "".join([piece async for piece in pieces])
+                return call
         finally:
             self._streams -= 1
             self._read_ahead()
@@ -145,7 +203,8 @@ class LlamaCppEngine:
                 try:
                     async with self._slots.hold(session) as slot:
                         # One token is the least that the server generates.
-                        async for _ in self._run(self._body(messages, 1, slot, [])):
+                        body = self._body(messages, 1, slot, [])
+                        async for _ in self._run(_Call(body, asyncio.get_running_loop())):
                             pass
                 except EngineError as error:
                     log.warning("cannot read the prompt of session %s ahead: %s", session, error)
@@ -176,12 +235,19 @@ class LlamaCppEngine:
         await asyncio.get_running_loop().run_in_executor(None, self._release)
 
     def metrics(self) -> EngineMetrics:
-        return self._tally.snapshot()
+        return self._tally.snapshot(running=len(self._calls))
+
+    def memory(self) -> MemoryFigure:
+        return self._memory
 
     def _release(self) -> None:
         self._threads.shutdown(wait=True)
-        # The native server ends with its last reference.
-        self._server = None
+        server, self._server = self._server, None
+        if server is not None and not self._tally.values.get("requests"):
+            # Ended before its loop has begun, it would wait for that loop for ever. The answer
+            # to anything shows that it has.
+            server.handle_metrics()
+        # The native server ends with its last reference, at the end of this method.
 
     def _body(
         self, messages: Sequence[ChatMessage], max_tokens: int, slot: int, stop: list[str]
@@ -201,10 +267,9 @@ class LlamaCppEngine:
             **self._settings.options,
         }
 
-    async def _run(self, body: dict[str, Any]) -> AsyncGenerator[str, None]:
+    async def _run(self, call: _Call) -> AsyncGenerator[str, None]:
         if self._closed:
             raise EngineError("the language model is being shut down")
-        call = _Call(body, asyncio.get_running_loop())
         self._calls.add(call)
         self._tally.add(requests=1)
         # Not a task of the loop: a cancelled await would lose the thread's end, and with it the
@@ -257,6 +322,9 @@ def _take(call: _Call, chunk: dict[str, Any]) -> bool:
     if "timings" in chunk:
         call.timings = chunk["timings"]
     for choice in chunk.get("choices", ()):
+        if not call.first_tokens and (told := (choice.get("logprobs") or {}).get("content")):
+            top = told[0].get("top_logprobs", ())
+            call.first_tokens = [(token["token"], token["logprob"]) for token in top]
         if text := choice.get("delta", {}).get("content"):
             call.put(text)
     return False
