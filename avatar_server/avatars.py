@@ -1,7 +1,7 @@
 """Avatar folders: who the avatars are, apart from how they are drawn.
 
 assets/avatars/<name>/
-    avatar.yaml    what `AvatarSpec` holds
+    avatar.yaml    what `AvatarSpec` holds; `routes:` in `avatar_server.avatar_routes`
     persona.md     who it is, told to the language model
     facts.md       what it knows: passages separated by blank lines
     …              the renderer's own files (rig, pictures)
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from avatar_server.avatar_routes import RouteSpec, check_unique
 from avatar_server.paths import assets_dir, data_dir
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -54,6 +55,13 @@ class AvatarSpec(BaseModel):
     folder: Path
     persona: str = ""
     facts: list[str] = []
+    routes: list[RouteSpec] = []
+
+    @field_validator("routes")
+    @classmethod
+    def _routes_differ(cls, routes: list[RouteSpec]) -> list[RouteSpec]:
+        check_unique(routes)
+        return routes
 
 
 def load_avatar(folder: Path) -> AvatarSpec:

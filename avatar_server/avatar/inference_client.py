@@ -24,6 +24,7 @@ from avatar_server.protocol.messages import (
     Cancel,
     CheckEndOfTurn,
     CloseSession,
+    Commit,
     EndOfTurn,
     InferenceStatus,
     JobFailed,
@@ -72,6 +73,10 @@ class Inference(Protocol):
         """End a job; its handler is not called again. Unknown jobs are ignored."""
         ...
 
+    def commit(self, job: str) -> None:
+        """The turn that `job` answers is over. Unknown jobs are ignored."""
+        ...
+
     def buffered(self, job: str, seconds: float) -> None:
         """Tell how much of the job's speech waits to be played."""
         ...
@@ -113,6 +118,7 @@ class InferenceClient:
             voice_fallbacks=spec.voice.fallbacks,
             speed=spec.voice.speed,
             language=spec.language,
+            routes=[route.model_dump(mode="json", exclude_none=True) for route in spec.routes],
         )
         self._interval_s, self._silence_s, self._max_jobs = interval_s, silence_s, max_jobs
         self._keep_alive_s = keep_alive_s
@@ -160,6 +166,11 @@ class InferenceClient:
         """See `Inference.cancel`."""
         if self._jobs.pop(job, None) is not None:
             self._send(Cancel(session=self._session, job=job))
+
+    def commit(self, job: str) -> None:
+        """See `Inference.commit`."""
+        if job in self._jobs:
+            self._send(Commit(session=self._session, job=job))
 
     def buffered(self, job: str, seconds: float) -> None:
         """See `Inference.buffered`."""

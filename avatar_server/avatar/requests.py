@@ -153,17 +153,20 @@ class Requests:
     def prepare(self, check: int, text: str, earlier: History) -> None:
         """Begin a reply on the chance that the turn ends with `check`."""
         if check in self._checks and self._prepared is None:
-            self._prepared = self.respond(text, earlier)
+            self._prepared = self.respond(text, earlier, speculative=True)
 
     def take_prepared(self, text: str) -> ReplyRun | None:
         """The prepared reply where it answers `text` and is well; else it is cancelled."""
         prepared, self._prepared = self._prepared, None
-        if prepared is None or (prepared.text == text and not prepared.failed):
+        if prepared is None:
+            return None
+        if prepared.text == text and not prepared.failed:
+            self._inference.commit(prepared.job)
             return prepared
         self.cancel_reply(prepared)
         return None
 
-    def respond(self, text: str, earlier: History) -> ReplyRun:
+    def respond(self, text: str, earlier: History, *, speculative: bool = False) -> ReplyRun:
         """Begin a reply to `text`; its sound goes to the playout, held until it is committed."""
         reply = ReplyRun(self._job("respond"), text, self._clock.now())
         job = Respond(
@@ -172,6 +175,7 @@ class Requests:
             text=text,
             history=list(earlier),
             brief=self.brief,
+            speculative=speculative,
         )
         self._inference.submit(job, lambda event: self._on_reply(reply, event))
         return reply

@@ -90,9 +90,12 @@ class TurnRun:
             add("end_of_turn", check.sent, check.judged)
         if reply.first_sound is not None:
             known = reply.end.stages_ms if reply.end else {}
-            found = reply.sent + (known.get("queued", 0.0) + known.get("retrieve", 0.0)) / 1000
-            if found > reply.sent:
-                add("facts", reply.sent, found)
+            routed = reply.sent + (known.get("queued", 0.0) + known.get("route", 0.0)) / 1000
+            if "route" in known:
+                add("route", reply.sent, routed)
+            found = routed + known.get("retrieve", 0.0) / 1000
+            if found > routed:
+                add("facts", routed, found)
             spoken = reply.first_sound - known.get("tts_first_piece", 0.0) / 1000
             add("llm", found, max(found, spoken))
             add("tts", max(found, spoken), reply.first_sound)

@@ -72,6 +72,14 @@ class LlmSettings(EngineSettings):
     """Passed on to the engine (vLLM engine arguments)."""
 
 
+class RouterSettings(Section):
+    """What decides what an utterance asks for."""
+
+    engine: Literal["embedding", "none"] = "none"
+    """`embedding`: a small model on the CPU, some 15 ms a decision; `none`: everything is answered,
+    and an avatar's routes are not used."""
+
+
 class InferenceSettings(Section):
     """The inference process."""
 

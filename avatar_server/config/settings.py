@@ -10,7 +10,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from avatar_server.config.capacity import CapacitySettings
 from avatar_server.config.http import HttpSettings
-from avatar_server.config.inference import InferenceSettings, LlmSettings, SttSettings, TtsSettings
+from avatar_server.config.inference import (
+    InferenceSettings,
+    LlmSettings,
+    RouterSettings,
+    SttSettings,
+    TtsSettings,
+)
 from avatar_server.config.media import MediaSettings
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
@@ -39,6 +45,7 @@ class Settings(BaseSettings):
     stt: SttSettings = SttSettings()
     tts: TtsSettings = TtsSettings()
     llm: LlmSettings = LlmSettings()
+    router: RouterSettings = RouterSettings()
     inference: InferenceSettings = InferenceSettings()
     capacity: CapacitySettings = CapacitySettings()
     scheduler: SchedulerSettings = SchedulerSettings()

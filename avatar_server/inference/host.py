@@ -19,6 +19,7 @@ CPU, GPU = "cpu", "gpu"
 PRIORS = {
     "stt": Prior(0.15, 0.03),
     "endpoint": Prior(0.1),
+    "route": Prior(0.02),
     "retrieve": Prior(0.01),
     "llm": Prior(0.2, 0.002),
     "tts": Prior(0.08, 0.002),
@@ -43,6 +44,7 @@ def host_engines(settings: Settings, batches: dict[str, int] | None = None) -> l
         Engine("stt", batches.get("stt", 1), stt),
         Engine("endpoint", 1, CPU),
         # Some milliseconds: not worth a place.
+        Engine("route"),
         Engine("retrieve"),
         Engine("tts", batches.get("tts", 1), tts),
     ]

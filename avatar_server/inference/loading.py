@@ -14,6 +14,7 @@ from avatar_server.config import LlmSettings, Settings
 from avatar_server.inference.available import llm_lacks
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex
+from avatar_server.inference.llm.router import LearningRouter
 from avatar_server.inference.tts.contract import Synthesizer
 
 
@@ -40,6 +41,7 @@ class Models:
     llm: LlmEngine
     small_talk: FactIndex | None
     names: dict[str, str]
+    router: LearningRouter | None = None
     rtf_tts: float = 0.0
     load_s: float = 0.0
 
@@ -52,6 +54,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     # Imported here: these libraries start threads, which must inherit the process's priority.
     from avatar_server.inference.endpoint import EndOfTurnModel
     from avatar_server.inference.llm.retrieval import SentenceEncoder
+    from avatar_server.inference.llm.router import EmbeddingRouter
     from avatar_server.inference.llm.small_talk import load_small_talk
     from avatar_server.inference.stt import Transcriber
     from avatar_server.inference.tts import build_synthesizer
@@ -69,6 +72,10 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     encoder = SentenceEncoder()
     small_talk = load_small_talk(encoder) if settings.llm.small_talk else None
     llm = build_engine(settings.llm, sessions, store)
+    router = None
+    if settings.router.engine == "embedding":
+        phase("loading the router")
+        router = EmbeddingRouter.ready(encoder)
     return Models(
         recogniser=recogniser,
         end_of_turn=end_of_turn,
@@ -81,6 +88,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
             "tts": synthesizer.name,
             "llm": llm.description,
         },
+        router=router,
         rtf_tts=synthesizer.measure_rtf(),
         load_s=time.monotonic() - began,
     )

@@ -14,6 +14,7 @@ from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
+from avatar_server.inference.planning import Call, Planner, Silence
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
 from avatar_server.inference.workers import Workers
 from avatar_server.protocol.messages import HistoryItem, Message, ReplyAudio, ReplyEnd
@@ -95,29 +96,44 @@ class ReplyMaker:
 
     async def respond(
         self,
-        responder: Responder,
+        planner: Planner,
         text: str,
         history: list[HistoryItem],
+        committed: asyncio.Event,
         *,
         brief: bool = False,
     ) -> list[ChatMessage]:
         """Answer `text`, in one sentence where that has to be made `brief`ly; returns the chat as
-        it now stands."""
-        tools, progress = self._tools, self._progress
-        plan, timing = await tools.workers["retrieve"].call(
-            self._session, lambda: responder.plan(text, history)
-        )
-        progress.mark("queued", timing.queued)
-        progress.mark("retrieve", timing.ran)
-        if isinstance(plan, Direct):
-            pieces = _once(plan.text)
-        else:
-            pieces = self._generate(responder, plan, text, brief)
+        it now stands.
+
+        Until `committed` is set the turn may not be over: nothing is done that cannot be undone.
+        """
+        progress, responder = self._progress, planner.responder
+        plan = await planner.plan(text, history, progress.mark)
+        match plan:
+            case Direct():
+                pieces = _once(plan.text)
+            case Call():
+                pieces = self._call(planner, plan, committed)
+            case Generate():
+                pieces = self._generate(responder, plan, text, brief)
+            case Silence():
+                pieces = _nothing()
         await self._speak_all(pieces)
+        planner.said(progress.text)
         progress.emotion = responder.emotion(text, progress.text)
         self._end()
         said = HistoryItem(role="assistant", text=progress.text)
         return responder.prefix([*history, HistoryItem(role="user", text=text), said])
+
+    async def _call(
+        self, planner: Planner, call: Call, committed: asyncio.Event
+    ) -> AsyncGenerator[str, None]:
+        await committed.wait()
+        began = self._tools.clock.now()
+        said = await planner.call(call)
+        self._progress.mark("tool", self._tools.clock.now() - began)
+        yield said
 
     def _end(self) -> None:
         progress = self._progress
@@ -137,11 +153,11 @@ class ReplyMaker:
         """The model's words, tidied; what is said instead where there are none."""
         tools, progress = self._tools, self._progress
         began = tools.clock.now()
-        tidy = responder.tidier(text, brief=brief)
+        tidy = responder.tidier(text, plan.max_sentences, brief=brief)
         request = LlmRequest(
             self._session,
             plan.messages,
-            max_tokens=tools.settings.max_reply_tokens,
+            max_tokens=plan.max_tokens,
             stop=responder.stop,
         )
         with tools.workers.holding(tools.llm_device):
@@ -237,6 +253,11 @@ class ReplyMaker:
 
 def _seconds(piece: SpeechPiece) -> float:
     return len(piece.pcm) / SAMPLE_RATE_HZ
+
+
+async def _nothing() -> AsyncGenerator[str, None]:
+    return
+    yield
 
 
 async def _once(text: str) -> AsyncGenerator[str, None]:

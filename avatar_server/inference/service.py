@@ -14,13 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from avatar_server.avatar_routes import read_routes
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.responder import Responder
 from avatar_server.inference.llm.retrieval import FactIndex
+from avatar_server.inference.llm.router import Route, Router
+from avatar_server.inference.llm.tools import ToolCaller
 from avatar_server.inference.loading import Models
+from avatar_server.inference.planning import Planner
 from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
 from avatar_server.inference.resources import rss_bytes
 from avatar_server.inference.text.clauses import ClauseCutter
@@ -36,6 +40,7 @@ from avatar_server.protocol.messages import (
     Cancel,
     CheckEndOfTurn,
     CloseSession,
+    Commit,
     EndOfTurn,
     InferenceStatus,
     JobFailed,
@@ -76,8 +81,9 @@ class _Session:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     opening: asyncio.Task[None] | None = None
     voice: Voice | None = None
-    responder: Responder | None = None
+    planner: Planner | None = None
     jobs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    uncommitted: dict[str, asyncio.Event] = field(default_factory=dict)
 
 
 class InferenceService:
@@ -88,6 +94,7 @@ class InferenceService:
         self._clock = clock
         self._send = send
         self._workers = host_workers(settings, clock)
+        self._caller = ToolCaller()
         self._sessions: dict[str, _Session] = {}
         self._peers: set[bytes] = set()
         self._models: Models | None = None
@@ -137,6 +144,10 @@ class InferenceService:
             case Cancel():
                 if session := self._known(peer, message.session):
                     self._cancel(session, message.job)
+            case Commit():
+                session = self._known(peer, message.session)
+                if session and (committed := session.uncommitted.get(message.job)):
+                    committed.set()
             case Buffered():
                 if self._known(peer, message.session):
                     stream = f"{message.session}/{message.job}"
@@ -147,6 +158,10 @@ class InferenceService:
                 self._begin(peer, message, self._check_end_of_turn)
             case Respond():
                 self._begin(peer, message, self._respond)
+                session = self._known(peer, message.session)
+                if session and message.speculative and message.job in session.jobs:
+                    # Here, since `Commit` may come before the job has begun to run.
+                    session.uncommitted.setdefault(message.job, asyncio.Event())
             case Say():
                 self._begin(peer, message, self._say)
 
@@ -185,6 +200,7 @@ class InferenceService:
         for name in list(self._sessions):
             self._forget(name)
         self._workers.close(0.0)
+        await self._caller.close()
         if self._models is not None:
             await self._models.llm.close()
 
@@ -213,7 +229,7 @@ class InferenceService:
         index, _ = await self._workers["retrieve"].call(
             opened.session, lambda: FactIndex(opened.facts, models.encoder)
         )
-        session.responder = Responder(
+        responder = Responder(
             opened.persona,
             index,
             models.encoder,
@@ -222,9 +238,29 @@ class InferenceService:
             language=opened.language,
             small_talk=models.small_talk if opened.language.startswith("en") else None,
         )
+        session.planner = await self._planner(session, models, responder)
         session.ready.set()
         self._send(session.peer, SessionOpened(session=opened.session, voice=voice))
-        await models.llm.prefill(opened.session, session.responder.prefix())
+        await models.llm.prefill(opened.session, responder.prefix())
+
+    async def _planner(self, session: _Session, models: Models, responder: Responder) -> Planner:
+        opened, routes = session.opened, read_routes(session.opened.routes)
+        router: Router | None = models.router
+        if models.router is not None and routes:
+            learn = models.router.with_routes
+            known = [Route(spec.name, spec.description, spec.examples) for spec in routes]
+            router, _ = await self._workers["route"].call(opened.session, lambda: learn(known))
+        return Planner(
+            opened.session,
+            opened.avatar,
+            responder,
+            self._workers["retrieve"],
+            self._caller,
+            language=opened.language,
+            router=router,
+            route=self._workers["route"],
+            routes=routes,
+        )
 
     def _known(self, peer: bytes, name: str) -> _Session | None:
         session = self._sessions.get(name)
@@ -299,9 +335,11 @@ class InferenceService:
             finally:
                 if session.jobs.get(job) is asyncio.current_task():
                     del session.jobs[job]
+                    session.uncommitted.pop(job, None)
 
     def _cancel(self, session: _Session, job: str) -> None:
         # Taken out at once: nothing is sent for it from here on, and its id may come again.
+        session.uncommitted.pop(job, None)
         if (task := session.jobs.pop(job, None)) is not None:
             task.cancel()
 
@@ -358,10 +396,14 @@ class InferenceService:
 
     async def _respond(self, session: _Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
-        assert session.responder is not None
+        assert session.planner is not None
         maker = self._maker(session, message.job, tools)
+        committed = session.uncommitted.get(message.job)
+        if committed is None:
+            committed = asyncio.Event()
+            committed.set()
         chat = await maker.respond(
-            session.responder, message.text, message.history, brief=message.brief
+            session.planner, message.text, message.history, committed, brief=message.brief
         )
         await models.llm.prefill(message.session, chat)
 

@@ -7,7 +7,7 @@ Each message is one ZeroMQ frame (two at a ROUTER: the identity before it).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -145,7 +145,8 @@ class OpenSession(Message):
     """Make a session known (again, after a restart of either side): persona, facts, voice.
 
     `facts` are short passages, one statement or question-and-answer each. `voice` names a voice
-    of the TTS catalogue; `voice_fallbacks` are tried in order where it cannot be had.
+    of the TTS catalogue; `voice_fallbacks` are tried in order where it cannot be had. `routes` are
+    the avatar's, as `avatar_server.avatar_routes.RouteSpec` in JSON.
     """
 
     session: str
@@ -156,6 +157,7 @@ class OpenSession(Message):
     voice_fallbacks: list[str] = []
     speed: float = 1.0
     language: str = "en"
+    routes: list[dict[str, Any]] = []
 
 
 class CloseSession(Message):
@@ -190,7 +192,10 @@ class HistoryItem(msgspec.Struct, kw_only=True):
 
 
 class Respond(Message):
-    """Answer `text`: a stream of `ReplyAudio`, closed by `ReplyEnd` or `JobFailed`."""
+    """Answer `text`: a stream of `ReplyAudio`, closed by `ReplyEnd` or `JobFailed`.
+
+    `speculative`: the turn may go on. Nothing is done that cannot be undone before `Commit`.
+    """
 
     session: str
     job: str
@@ -199,6 +204,14 @@ class Respond(Message):
     language: str | None = None
     brief: bool = False
     """One sentence will do: the machine has too much to do."""
+    speculative: bool = False
+
+
+class Commit(Message):
+    """The turn of a speculative `Respond` is over. Unknown jobs are ignored."""
+
+    session: str
+    job: str
 
 
 class Say(Message):
@@ -286,7 +299,7 @@ class ReplyAudio(Message):
 
 
 class ReplyEnd(Message):
-    """The reply is complete. `stages` are durations in ms (`llm_first_token`, `tts_first`, ...)."""
+    """The reply is complete. `stages` are durations in ms (`route`, `llm_first_token`, ...)."""
 
     job: str
     text: str
@@ -336,7 +349,15 @@ class InferenceStatus(Message):
 GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload
 AvatarToGateway = AvatarReady | Answer | Problem | AvatarStatus | TurnTrace
 AvatarToInference = (
-    OpenSession | CloseSession | Transcribe | CheckEndOfTurn | Respond | Say | Cancel | Buffered
+    OpenSession
+    | CloseSession
+    | Transcribe
+    | CheckEndOfTurn
+    | Respond
+    | Commit
+    | Say
+    | Cancel
+    | Buffered
 )
 InferenceToAvatar = (
     SessionOpened | Transcript | EndOfTurn | ReplyAudio | ReplyEnd | JobFailed | InferenceStatus

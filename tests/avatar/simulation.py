@@ -90,6 +90,7 @@ class FakeInference:
     open: dict[str, Handler] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
+    committed: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
 
     def submit(self, job: Job, handler: Handler) -> None:
@@ -114,6 +115,10 @@ class FakeInference:
     def cancel(self, job: str) -> None:
         if self.open.pop(job, None):
             self.cancelled.add(job)
+
+    def commit(self, job: str) -> None:
+        if job in self.open:
+            self.committed.add(job)
 
     def buffered(self, job: str, seconds: float) -> None:
         pass

@@ -25,6 +25,17 @@ _NOTHING_TO_SAY = {
     ),
 }
 
+_ASK_BACK = {
+    "en": (
+        "Sorry, I didn't quite get that. Could you say it another way?",
+        "I'm not sure what you'd like. Could you put it differently?",
+    ),
+    "ja": (
+        "すみません、もう少し詳しく言ってもらえますか。",
+        "すみません、もう一度別の言い方でお願いします。",
+    ),
+}
+
 
 def mood(question: str, reply: str) -> str:
     """`apologetic`, `happy` or `neutral`, from the words alone."""
@@ -40,3 +51,14 @@ def fallback(language: str, turn: int) -> str:
     """What to say where the model came up with nothing; `turn` varies it."""
     phrases = _NOTHING_TO_SAY.get(language[:2].lower(), _NOTHING_TO_SAY["en"])
     return phrases[turn % len(phrases)]
+
+
+def ask_back(language: str, turn: int) -> str:
+    """What to say where it is not clear what is wanted; `turn` varies it."""
+    phrases = _ASK_BACK.get(language[:2].lower(), _ASK_BACK["en"])
+    return phrases[turn % len(phrases)]
+
+
+def was_asked_back(text: str) -> bool:
+    """Whether `text` is such a question."""
+    return any(text in phrases for phrases in _ASK_BACK.values())

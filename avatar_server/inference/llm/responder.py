@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from avatar_server.avatar_routes import Answer
 from avatar_server.config import LlmSettings
 from avatar_server.inference.llm.engine import ChatMessage
 from avatar_server.inference.llm.manner import fallback, mood
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex, Found
+from avatar_server.inference.llm.secrets import Secret, harmless
 from avatar_server.inference.llm.small_talk import AGAIN, REPEAT, next_answer
 from avatar_server.inference.llm.tidy import ReplyTidier
 from avatar_server.protocol.messages import HistoryItem
@@ -27,6 +29,7 @@ MAX_VIEWER_CHARS = 600
 ITEMS_DROPPED = 8
 """Of a history too long, at once: dropping some each turn would have all read anew each turn."""
 
+AS_USUAL = Answer()
 STYLE = "Answer in one or two short sentences of plain spoken language."
 # Shows a small model the length and tone wanted. General on purpose: it repeats what it reads.
 EXAMPLES = (
@@ -40,6 +43,7 @@ EXAMPLES = (
     ChatMessage("user", "Who painted the Mona Lisa?"),
     ChatMessage("assistant", "Leonardo da Vinci painted it, about five hundred years ago."),
 )
+LANGUAGES = {"en": "English", "ja": "Japanese"}
 _NONSENSE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6,}", re.IGNORECASE)
 _HAS_WORD = re.compile(r"\w")
 
@@ -53,9 +57,11 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Let the model continue `messages`."""
+    """Let the model continue `messages`, within the limits."""
 
     messages: tuple[ChatMessage, ...]
+    max_tokens: int
+    max_sentences: int
 
 
 class Responder:
@@ -91,6 +97,8 @@ class Responder:
         if small:
             persona = persona.strip().split("\n\n")[0][:SMALL_PERSONA_CHARS]
         self._fixed = [ChatMessage("system", f"{persona.strip()} {STYLE}".strip())]
+        self._small = small
+        self._secret = Secret(self._fixed[0].content, facts.answers())
         if small and language.startswith("en"):
             self._fixed += EXAMPLES
 
@@ -100,7 +108,7 @@ class Responder:
         room = self._settings.context_tokens - self._settings.max_reply_tokens
         room -= sum(_tokens(message.content) for message in self._fixed)
         room -= _tokens("x" * MAX_VIEWER_CHARS) * 2
-        turns = [ChatMessage(i.role, i.text.strip()) for i in history if i.text.strip()]
+        turns = [ChatMessage(i.role, text) for i in history if (text := harmless(i.text))]
         first = 0
         while sum(_tokens(turn.content) for turn in turns[first:]) > room and first < len(turns):
             first += ITEMS_DROPPED
@@ -110,11 +118,20 @@ class Responder:
             kept.pop(0)
         return [*self._fixed, *kept]
 
-    def plan(self, text: str, history: Sequence[HistoryItem]) -> Direct | Generate:
-        """How to answer `text`. Encodes it: some 5 ms."""
-        text = text.strip()[:MAX_VIEWER_CHARS]
+    def plan(
+        self,
+        text: str,
+        history: Sequence[HistoryItem],
+        answer: Answer = AS_USUAL,
+        language: str | None = None,
+    ) -> Direct | Generate:
+        """How to answer `text`, by the policy `answer` of its route. Encodes it: some 5 ms.
+
+        `language` is the viewer's; a capable model replies in it.
+        """
+        text = harmless(text)[:MAX_VIEWER_CHARS]
         if not _HAS_WORD.search(text) or _NONSENSE.search(text):
-            return Direct(self.fallback(2))
+            return Direct(self.fallback(2, language))
         vector = self._encoder.encode([text])[0]
         found = self._facts.search(text, vector, self._facts_in_prompt)
         if found and found[0].direct and found[0].score >= self._settings.fact_threshold:
@@ -123,17 +140,35 @@ class Responder:
             remarks = self._small_talk.search(text, vector, 1)
             if remarks and remarks[0].score >= SMALL_TALK_THRESHOLD:
                 return self._remark(next_answer(remarks[0].fact, history, self._name), history)
-        question = ChatMessage("user", _with_facts(text, found))
-        return Generate((*self.prefix(history), question))
+        asked = "\n".join(
+            part
+            for part in (answer.prompt, self._in_language(language), _with_facts(text, found))
+            if part
+        )
+        return Generate(
+            (*self.prefix(history), ChatMessage("user", asked)),
+            answer.max_tokens or self._settings.max_reply_tokens,
+            answer.max_sentences or self._settings.max_reply_sentences,
+        )
 
-    def tidier(self, text: str, *, brief: bool = False) -> ReplyTidier:
-        """Makes the model's reply to `text` fit to be spoken; `brief`: one sentence of it."""
-        sentences = 1 if brief else self._settings.max_reply_sentences
-        return ReplyTidier(sentences, text, (self._name,))
+    def tidier(
+        self, text: str, max_sentences: int | None = None, *, brief: bool = False
+    ) -> ReplyTidier:
+        """Makes the model's reply to `text` fit to be spoken, and keeps the prompt out of it;
+        `brief`: one sentence of it."""
+        most = 1 if brief else max_sentences or self._settings.max_reply_sentences
+        return ReplyTidier(most, text, (self._name,), self._secret)
 
-    def fallback(self, turn: int) -> str:
+    def fallback(self, turn: int, language: str | None = None) -> str:
         """What is said where the model said nothing."""
-        return fallback(self._language, turn)
+        return fallback(language or self._language, turn)
+
+    def _in_language(self, language: str | None) -> str:
+        """What tells the model to answer in the viewer's language. The embedded one has English
+        only, and would begin to talk about the sentence."""
+        if self._small or language is None or language[:2] == self._language[:2]:
+            return ""
+        return f"Answer in {LANGUAGES.get(language[:2], 'the language of the words below')}."
 
     def emotion(self, text: str, reply: str) -> str:
         """The mood of a reply to `text`."""

@@ -123,6 +123,10 @@ class FactIndex:
         texts = [entry.text for entry in self._entries]
         self._vectors = encoder.encode(texts) if texts else np.zeros((0, 1), np.float32)
 
+    def answers(self) -> list[str]:
+        """All that its facts say."""
+        return [answer for entry in self._entries for answer in entry.fact.answers]
+
     def search(self, text: str, vector: NDArray[np.float32], k: int) -> list[Found]:
         """The `k` facts nearest to `text`, best first; `vector` is its encoding."""
         if not self._entries or not text.strip():

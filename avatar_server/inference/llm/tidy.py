@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from avatar_server.inference.llm.lexical import overlap, words
+from avatar_server.inference.llm.secrets import Secret
 
 LABELS = frozenset(
     {
@@ -44,8 +45,16 @@ class ReplyTidier:
     when they are whole, so that a reply never breaks off in mid-sentence or begins to loop.
     """
 
-    def __init__(self, max_sentences: int, question: str, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        max_sentences: int,
+        question: str,
+        names: tuple[str, ...] = (),
+        secret: Secret | None = None,
+    ) -> None:
+        """`secret`: what is never read out; a reply that begins to ends there."""
         self._max_sentences = max_sentences
+        self._secret = secret
         self._question = words(question)
         self._labels = LABELS | {name.lower() for name in names}
         self._raw = ""
@@ -107,6 +116,12 @@ class ReplyTidier:
         if not word:
             return
         self._sentence.append(word)
+        if self._tells_secret():
+            # Also what of this sentence was held back; of what was said no run is long.
+            self._sentence.clear()
+            self._released = 0
+            self.done = True
+            return
         if is_end(word) or len(self._sentence) >= MAX_SENTENCE_WORDS:
             self._finish_sentence(out)
         elif not (self._sentences or self._ending) and len(self._sentence) >= HELD_WORDS:
@@ -115,6 +130,11 @@ class ReplyTidier:
                 self.done = True
                 return
             self._release(out)
+
+    def _tells_secret(self) -> bool:
+        if self._secret is None:
+            return False
+        return self._secret.in_text(" ".join((*self._sentences[-2:], *self._sentence)))
 
     def _is_direction(self, unit: str) -> bool:
         """Inside "*smiles and waves*", which is for nobody's ears."""

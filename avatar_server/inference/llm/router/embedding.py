@@ -27,10 +27,10 @@ from avatar_server.inference.llm.router.features import (
     word_marks,
 )
 from avatar_server.inference.llm.router.head import Head, Views, fit
+from avatar_server.inference.llm.router.operator import Background, OperatorRoutes
 from avatar_server.inference.llm.router.quick import quick_route
 from avatar_server.inference.llm.router.resolve import merge
 from avatar_server.inference.llm.router.routes import (
-    BUILTIN_ROUTES,
     UNCLEAR,
     Decision,
     Route,
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 ASK_BACK_BELOW = 0.4
 """Confidence under which to ask back: of held-out decisions below it, 59% are wrong."""
-OPERATOR_REPEATS = 3
-"""How often an operator's example counts: a handful must hold its own against thousands."""
+BACKGROUND_EVERY = 6
+"""Of the training rows, every so many-th tells an operator's routes from everything else."""
 REMEMBERED_TURNS = 6
 """Turns of the history that are looked at; training rows have no more."""
 
@@ -55,13 +55,15 @@ class EmbeddingRouter:
         self,
         encoder: Encoder,
         head: Head,
-        routes: Sequence[Route] = BUILTIN_ROUTES,
+        *,
+        operator: OperatorRoutes | None = None,
         ask_back_below: float = ASK_BACK_BELOW,
     ) -> None:
         self._encoder = encoder
         self._head = head
-        self._names = frozenset(route.name for route in routes) | BUILTIN_NAMES
+        self._operator = operator
         self._ask_back_below = ask_back_below
+        self._background: tuple[Sequence[str], Path | None] = ((), None)
 
     @classmethod
     def ready(
@@ -75,25 +77,36 @@ class EmbeddingRouter:
         """A router for the built-in routes and the operator's, fitted or read from `folder`.
 
         Fitting takes some thirty seconds of one core; the head is kept in `folder` (default: the
-        cache) and fitted anew when routes, examples or the data change. Raises `DatasetError` for
-        unreadable data, `ValueError` for routes that cannot be told apart or have no examples.
+        cache) and fitted anew when the data changes. Raises `DatasetError` for unreadable data,
+        `ValueError` for routes without examples.
         """
-        check_routes(routes)
         data = data or assets_dir() / "eval" / "routing-train.jsonl"
         rows = load_examples(data)
-        made_from = storage.fingerprint(
-            [data.read_text(encoding="utf-8"), *(f"{r.name}\n{r.examples}" for r in routes)]
-        )
-        path = (folder or cache_dir() / "router") / f"head-{made_from}.npz"
+        made_from = storage.fingerprint([data.read_text(encoding="utf-8")])
+        folder = folder or cache_dir() / "router"
+        path = folder / f"head-{made_from}.npz"
         head = storage.load(path, made_from)
         if head is None:
             logger.info("fitting the router's head on %d utterances", len(rows))
-            head = fit_head(encoder, rows, routes)
+            head = fit_head(encoder, rows)
             try:
                 storage.save(head, path, made_from)
             except OSError as error:
                 logger.warning("cannot keep the router's head in %s: %s", path, error)
-        return cls(encoder, head, (*BUILTIN_ROUTES, *routes), ask_back_below)
+        router = cls(encoder, head, ask_back_below=ask_back_below)
+        router._background = background_texts(rows), folder
+        return router.with_routes(routes) if routes else router
+
+    def with_routes(self, routes: Sequence[Route]) -> EmbeddingRouter:
+        """One that knows an operator's routes, too: some 5 ms an example."""
+        texts, folder = self._background
+        background = Background(texts, self._encoder, folder)
+        operator = OperatorRoutes([r for r in routes if r.examples], self._encoder, background)
+        router = EmbeddingRouter(
+            self._encoder, self._head, operator=operator, ask_back_below=self._ask_back_below
+        )
+        router._background = self._background
+        return router
 
     def decide(self, text: str, history: Sequence[Turn] = ()) -> Decision:
         """What `text` asks for. User turns of the history without a route are routed too."""
@@ -114,7 +127,8 @@ class EmbeddingRouter:
         told = (context.request, context.last_user, context.reply)
         vectors.add([text, *(turn.text for turn in told if turn is not None)])
         chances = self._chances(text, context, vectors)
-        return self._decision(text, context, chances)
+        own = self._operator.chances(text, vectors[text]) if self._operator is not None else {}
+        return self._decision(text, context, chances, own)
 
     def _alone(self, text: str, vectors: Vectors) -> str:
         chances = self._chances(text, Context(None, None, None), vectors)
@@ -126,27 +140,35 @@ class EmbeddingRouter:
             zip(self._head.labels, map(float, self._head.probabilities(views)[0]), strict=True)
         )
 
-    def _decision(self, text: str, context: Context, chances: Mapping[str, float]) -> Decision:
+    def _decision(
+        self, text: str, context: Context, chances: Mapping[str, float], own: Mapping[str, float]
+    ) -> Decision:
+        """`chances` by built-in label, `own` by the operator's route."""
         possible = {
             label: chance
             for label, chance in chances.items()
             if context.request is not None or not label.endswith("+")
         }
-        total = sum(possible.values()) or 1.0
+        rest = max(0.0, 1 - sum(own.values())) / (sum(possible.values()) or 1.0)
+        possible = {label: chance * rest for label, chance in possible.items()}
+        for name, chance in own.items():
+            possible[name] = possible.get(name, 0.0) + chance
         best = max(possible, key=lambda label: possible[label])
         request, continues = context.request, best.endswith("+")
         route = best.rstrip("+")
-        by_route = dict.fromkeys(sorted({label.rstrip("+") for label in possible}), 0.0)
+        by_route: dict[str, float] = {}
         for label, chance in possible.items():
-            by_route[label.rstrip("+")] += chance / total
+            name = label.rstrip("+")
+            if label.endswith("+") and request is not None and request.route not in BUILTIN_NAMES:
+                # What continues a request of the operator's own kind is of that kind.
+                name = request.route or name
+            by_route[name] = by_route.get(name, 0.0) + chance
         resolved = text
         if continues and request is not None:
             resolved = merge(request.resolved or request.text, text)
-            if request.route in self._names - BUILTIN_NAMES:
-                # What continues a request of the operator's own kind is of that kind.
-                by_route[request.route] = by_route.pop(route) + by_route.get(request.route, 0.0)
+            if request.route is not None and request.route not in BUILTIN_NAMES:
                 route = request.route
-        confidence = possible[best] / total
+        confidence = possible[best]
         return Decision(
             route, confidence, continues, resolved, confidence < self._ask_back_below, by_route
         )
@@ -194,22 +216,23 @@ def make_views(items: Sequence[tuple[str, Context]], vectors: Vectors) -> Views:
     )
 
 
-def fit_head(encoder: Encoder, rows: Sequence[Example], routes: Sequence[Route] = ()) -> Head:
-    """A head for the rows' routes and the operator's. Takes half a minute, and a gigabyte."""
+def fit_head(encoder: Encoder, rows: Sequence[Example]) -> Head:
+    """A head for the rows' routes. Takes half a minute, and a gigabyte."""
     parts = split(rows, 3)
-    operators = [
-        Example(f"{route.name}-{n}", "", (), text, route.name, False)
-        for route in routes
-        for n, text in enumerate(route.examples)
-    ] * OPERATOR_REPEATS
     further = [(part, form) for row, part in zip(rows, parts, strict=True) for form in alone([row])]
-    everything = [*rows, *(form for _, form in further), *operators]
-    folds = [*parts, *(part for part, _ in further), *([-1] * len(operators))]
+    everything = [*rows, *(form for _, form in further)]
+    folds = [*parts, *(part for part, _ in further)]
     vectors = Vectors(encoder)
     vectors.add([text for row in everything for text in (row.text, *(t.text for t in row.history))])
     views = make_views([(row.text, Context.of(row.history)) for row in everything], vectors)
     targets = [row.route + "+" * row.continuation for row in everything]
     return fit(views, targets, np.array(folds, np.intp))
+
+
+def background_texts(rows: Sequence[Example]) -> list[str]:
+    """Utterances that stand alone, of all routes and topics."""
+    alone_texts = dict.fromkeys(row.text for row in rows if not row.continuation)
+    return list(alone_texts)[::BACKGROUND_EVERY]
 
 
 def split(rows: Sequence[Example], parts: int) -> NDArray[np.intp]:
@@ -230,24 +253,3 @@ def split(rows: Sequence[Example], parts: int) -> NDArray[np.intp]:
         seen[row.lang] += 1
     order = {group: n % parts for n, group in enumerate(dict.fromkeys(groups))}
     return np.array([order[group] for group in groups], np.intp)
-
-
-def check_routes(routes: Sequence[Route]) -> None:
-    """Raises `ValueError` in words for routes that the embedded router cannot learn."""
-    names: set[str] = set(BUILTIN_NAMES)
-    texts: dict[str, str] = {}
-    for route in routes:
-        if route.name not in BUILTIN_NAMES and not route.examples:
-            raise ValueError(
-                f"route {route.name!r} has no examples: give it at least three utterances that "
-                "should take it; without a capable language model they are all there is to go by"
-            )
-        if route.name in names - BUILTIN_NAMES:
-            raise ValueError(f"there are two routes named {route.name!r}: rename one")
-        names.add(route.name)
-        for text in route.examples:
-            other = texts.setdefault(text.strip().lower(), route.name)
-            if other != route.name:
-                raise ValueError(
-                    f"{text!r} is an example of both {other!r} and {route.name!r}: remove one"
-                )

@@ -6,26 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-RouteAction = Literal["answer", "say", "tool", "hand_over", "stop", "repeat"]
-"""`answer`: the language model replies; `say`: a fixed reply; `tool`: an HTTP call whose result is
-spoken; `hand_over`: to a person; `stop`: be silent; `repeat`: say the last reply again."""
-
 QUESTION, COMMAND, UNCLEAR = "question", "command", "unclear"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A kind of request, as the operator defines it.
-
-    `examples` may be in any language; ten varied ones make a usable route, three a weak one.
-    `settings` belong to the action (prompt, reply, tool) and are not read by a router.
-    """
+    """A kind of request, as a router sees it; `examples` may be in any language."""
 
     name: str
     description: str
     examples: tuple[str, ...] = ()
-    action: RouteAction = "answer"
-    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("_", "").isalnum() or not self.name.isascii():
@@ -39,8 +29,8 @@ BUILTIN_ROUTES: tuple[Route, ...] = (
     Route("small_talk", "greetings, thanks, feelings, remarks, jokes"),
     Route(QUESTION, "wants to know something"),
     Route(COMMAND, "wants something done or made"),
-    Route("stop", "wants the avatar to be silent or drop what it does", action="stop"),
-    Route("repeat", "wants to hear the last reply again", action="repeat"),
+    Route("stop", "wants the avatar to be silent or drop what it does"),
+    Route("repeat", "wants to hear the last reply again"),
     Route("goodbye", "is leaving"),
     Route(UNCLEAR, "cannot be understood as a request, or is meant for someone else"),
 )
@@ -79,6 +69,14 @@ class Router(Protocol):
     """Decides what an utterance asks for, given what was said before (oldest first)."""
 
     def decide(self, text: str, history: Sequence[Turn] = ()) -> Decision: ...
+
+
+class LearningRouter(Router, Protocol):
+    """A router that can be given an operator's routes."""
+
+    def with_routes(self, routes: Sequence[Route]) -> Router:
+        """One that knows these routes, too; this one is left as it is."""
+        ...
 
 
 class LabelScorer(Protocol):

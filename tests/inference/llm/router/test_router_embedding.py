@@ -17,7 +17,8 @@ from avatar_server.inference.llm.router import (
     load_examples,
     storage,
 )
-from avatar_server.inference.llm.router.embedding import check_routes, fit_head, split
+from avatar_server.inference.llm.router.embedding import background_texts, fit_head, split
+from avatar_server.inference.llm.router.operator import Background, OperatorRoutes
 from avatar_server.inference.llm.router.quick import quick_route
 from avatar_server.inference.llm.router.resolve import merge
 from avatar_server.paths import assets_dir
@@ -32,7 +33,6 @@ HOURS = Route(
         "are you open on sundays",
         "何時まで開いていますか",
     ),
-    action="say",
 )
 
 
@@ -50,7 +50,8 @@ def rows() -> list[Example]:
 
 @pytest.fixture(scope="module")
 def router(encoder: Encoder, rows: list[Example]) -> EmbeddingRouter:
-    return EmbeddingRouter(encoder, fit_head(encoder, rows, [HOURS]), [HOURS])
+    operator = OperatorRoutes([HOURS], encoder, Background(background_texts(rows), encoder))
+    return EmbeddingRouter(encoder, fit_head(encoder, rows), operator=operator)
 
 
 def asked(text: str, reply: str = "Done.", route: str | None = "command") -> list[Turn]:
@@ -198,7 +199,7 @@ class CountingEncoder:
         return self.inner.encode(texts)
 
 
-def test_ready_fits_once_and_again_for_other_routes(
+def test_ready_fits_once_and_learns_an_operators_routes_from_their_examples(
     encoder: Encoder, rows: list[Example], tmp_path: Path
 ) -> None:
     lines = (assets_dir() / "eval" / "routing-train.jsonl").read_text("utf-8").splitlines()
@@ -211,20 +212,12 @@ def test_ready_fits_once_and_again_for_other_routes(
     EmbeddingRouter.ready(counting, folder=tmp_path, data=data)
     assert counting.count == fitted
     EmbeddingRouter.ready(counting, [HOURS], folder=tmp_path, data=data)
-    assert counting.count > fitted
-
-
-@pytest.mark.parametrize(
-    ("routes", "words"),
-    [
-        ([Route("tickets", "buys tickets")], "no examples"),
-        ([HOURS, HOURS], "two routes"),
-        ([HOURS, Route("other", "x", ("When do you open",))], "both"),
-    ],
-)
-def test_routes_that_cannot_be_learnt_are_refused_in_words(routes: list[Route], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        check_routes(routes)
+    learnt = counting.count
+    assert learnt > fitted
+    router = EmbeddingRouter.ready(counting, [HOURS], folder=tmp_path, data=data)
+    # The background is kept; only the examples are encoded again.
+    assert counting.count == learnt + len(HOURS.examples)
+    assert router.decide("what time are you open").route == "opening_hours"
 
 
 def test_a_route_needs_a_plain_name() -> None:

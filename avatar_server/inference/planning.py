@@ -1,0 +1,231 @@
+"""What is done about an utterance: routed, then looked up, called, or left to the model."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from avatar_server.avatar_routes import DEFAULT_ROUTES, Answer, RouteSpec, Tool, in_language
+from avatar_server.inference.llm.choice import RouteTable
+from avatar_server.inference.llm.manner import ask_back, was_asked_back
+from avatar_server.inference.llm.responder import AS_USUAL, Direct, Generate, Responder
+from avatar_server.inference.llm.router import Decision, Router, Turn
+from avatar_server.inference.llm.tools import Missing, ToolCaller, Value, arguments
+from avatar_server.inference.workers import EngineWorker
+from avatar_server.protocol.messages import HistoryItem
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+
+REMEMBERED_DECISIONS = 64
+"""A turn has a few: of its partial transcripts, of each pause, and in the next turns' history."""
+INTERRUPTED = " —"
+"""Ends a reply of the history that was cut off."""
+
+_JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call a tool once the turn is certain, and speak its result."""
+
+    tool: Tool
+    values: dict[str, Value]
+    language: str
+
+
+Plan = Direct | Generate | Silence | Call
+
+
+def language_of(text: str, otherwise: str) -> str:
+    """The viewer's language as its writing shows it: Japanese, or Latin letters for English."""
+    if _JAPANESE.search(text):
+        return "ja"
+    return "en" if otherwise[:2] == "ja" and re.search("[A-Za-z]{2}", text) else otherwise
+
+
+class Planner:
+    """Plans the replies of one session; remembers what was decided in it."""
+
+    def __init__(
+        self,
+        session: str,
+        avatar: str,
+        responder: Responder,
+        retrieve: EngineWorker,
+        tools: ToolCaller,
+        *,
+        language: str = "en",
+        router: Router | None = None,
+        route: EngineWorker | None = None,
+        routes: Sequence[RouteSpec] = (),
+    ) -> None:
+        """Without `router` everything is answered. `route` is the worker that it runs on."""
+        self.responder = responder
+        self._session, self._avatar, self._language = session, avatar, language
+        self._retrieve, self._route, self._tools = retrieve, route, tools
+        self._router = router
+        self._table = RouteTable(routes)
+        self._decided: OrderedDict[tuple[str, ...], Decision] = OrderedDict()
+        self._latest: OrderedDict[str, Decision] = OrderedDict()
+        self._asked = 0
+        self._said = ""
+
+    async def plan(
+        self, text: str, history: Sequence[HistoryItem], mark: Callable[[str, float], None]
+    ) -> Plan:
+        """How to answer `text`. `mark` is told the stages' seconds."""
+        language = language_of(text, self._language)
+        if self._router is None or self._route is None or not text.strip():
+            return await self._answer(text, history, AS_USUAL, language, mark)
+        decision = await self.decide(text, history, mark)
+        spec = self._table.choose(decision, may_ask=not _asked_just_now(history))
+        if spec is None:
+            return await self._ask_back(text, history, language, mark)
+        if spec is DEFAULT_ROUTES["goodbye"]:
+            # The avatar's own way to say goodbye comes first.
+            plan = await self._answer(text, history, AS_USUAL, language, mark)
+            return plan if isinstance(plan, Direct) else Direct(_words(spec, language))
+        match spec.action:
+            case "answer":
+                return await self._answer(text, history, spec.answer or AS_USUAL, language, mark)
+            case "say":
+                return Direct(_words(spec, language))
+            case "stop":
+                return Silence()
+            case "repeat":
+                return self._again(history, language)
+            case "tool":
+                assert spec.tool is not None
+                found = arguments(spec.tool, text, decision.resolved, language)
+                if isinstance(found, Missing):
+                    return Direct(found.ask)
+                return Call(spec.tool, found, language)
+            case "hand_over":
+                return self._hand_over(spec, text, history, language)
+
+    async def decide(
+        self,
+        text: str,
+        history: Sequence[HistoryItem],
+        mark: Callable[[str, float], None] = lambda stage, seconds: None,
+    ) -> Decision:
+        """What `text` asks for. What was decided before about the same words is known at once."""
+        assert self._router is not None
+        assert self._route is not None
+        key = (text, *(item.text for item in history[-6:]))
+        if (known := self._decided.get(key)) is not None:
+            mark("route", 0.0)
+            decision = known
+        else:
+            router, turns = self._router, [self._turn(item) for item in history]
+            decision, timing = await self._route.call(
+                self._session, lambda: router.decide(text, turns)
+            )
+            mark("queued", timing.queued)
+            mark("route", timing.ran)
+            log.debug("routed to %s with confidence %.2f", decision.route, decision.confidence)
+        _remember(self._decided, key, decision)
+        _remember(self._latest, text, decision)
+        return decision
+
+    async def call(self, call: Call) -> str:
+        """Make the call; what is to be said."""
+        return await self._tools.speak(call.tool, call.values, call.language)
+
+    def said(self, text: str) -> None:
+        """A reply is complete; it may be asked for again."""
+        if text.strip():
+            self._said = text
+
+    def _turn(self, item: HistoryItem) -> Turn:
+        decision = self._latest.get(item.text) if item.role == "user" else None
+        if decision is None:
+            return Turn(item.role, item.text)
+        resolved = decision.resolved if decision.continuation else None
+        return Turn(item.role, item.text, decision.route, resolved)
+
+    async def _answer(
+        self,
+        text: str,
+        history: Sequence[HistoryItem],
+        answer: Answer,
+        language: str,
+        mark: Callable[[str, float], None],
+    ) -> Direct | Generate:
+        responder = self.responder
+        plan, timing = await self._retrieve.call(
+            self._session, lambda: responder.plan(text, history, answer, language)
+        )
+        if self._router is None:
+            mark("queued", timing.queued)
+            mark("retrieve", timing.ran)
+        else:
+            mark("retrieve", timing.queued + timing.ran)
+        return plan
+
+    async def _ask_back(
+        self,
+        text: str,
+        history: Sequence[HistoryItem],
+        language: str,
+        mark: Callable[[str, float], None],
+    ) -> Direct:
+        # What the avatar knows word for word needs no question.
+        plan = await self._answer(text, history, AS_USUAL, language, mark)
+        if isinstance(plan, Direct):
+            return plan
+        self._asked += 1
+        return Direct(ask_back(language, self._asked))
+
+    def _again(self, history: Sequence[HistoryItem], language: str) -> Direct:
+        heard = [i.text for i in history if i.role == "assistant" and i.text.strip()]
+        if not heard:
+            return Direct(
+                "まだ何も言っていません。" if language == "ja" else "I haven't said anything yet."
+            )
+        last = heard[-1].removesuffix(INTERRUPTED)
+        # Of a reply that was cut off the rest may be what was missed.
+        return Direct(self._said if self._said.startswith(last) else last)
+
+    def _hand_over(
+        self, spec: RouteSpec, text: str, history: Sequence[HistoryItem], language: str
+    ) -> Plan:
+        assert spec.hand_over is not None
+        if (tool := spec.hand_over.call) is None:
+            return Direct(in_language(spec.hand_over.say, language))
+        said = "\n".join(f"{item.role}: {item.text}" for item in history)
+        values: dict[str, Value] = {
+            "session": self._session,
+            "avatar": self._avatar,
+            "text": text,
+            "history": said,
+        }
+        return Call(tool, values, language)
+
+
+def _words(spec: RouteSpec, language: str) -> str:
+    assert spec.say is not None
+    return in_language(spec.say, language)
+
+
+def _asked_just_now(history: Sequence[HistoryItem]) -> bool:
+    last = next((item for item in reversed(history) if item.role == "assistant"), None)
+    return last is not None and was_asked_back(last.text)
+
+
+def _remember(memory: OrderedDict[K, Decision], key: K, decision: Decision) -> None:
+    memory[key] = decision
+    memory.move_to_end(key)
+    while len(memory) > REMEMBERED_DECISIONS:
+        memory.popitem(last=False)
