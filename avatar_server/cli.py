@@ -20,6 +20,7 @@ from avatar_server.config import ConfigError, Settings, load_settings
 from avatar_server.eval.cli import eval_app
 from avatar_server.gateway.children import ChildCommands
 from avatar_server.inference.available import lacking
+from avatar_server.loadtest.cli import load_command
 from avatar_server.observe.logging import setup_logging
 
 FINE, FAILED, WRONG_USE = 0, 1, 2
@@ -39,6 +40,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.command("plan")(plan_command)
+app.command("load")(load_command)
 
 ConfigOption = Annotated[
     str, typer.Option("--config", "-c", help="A shipped configuration (cpu, h100) or a YAML file.")

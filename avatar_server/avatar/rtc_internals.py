@@ -51,11 +51,11 @@ def replace_sender(
 class _Tap:
     """In place of a receiver's jitter buffer: every packet goes on at once, none is decoded."""
 
-    def __init__(self, packet: Callable[[int, int, bytes], None]) -> None:
+    def __init__(self, packet: Callable[[RtpPacket], None]) -> None:
         self._packet = packet
 
     def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
-        self._packet(packet.sequence_number, packet.timestamp, packet._data)  # type: ignore[attr-defined]
+        self._packet(packet)
         return False, None
 
 
@@ -65,7 +65,24 @@ def take_packets(receiver: RTCRtpReceiver, packet: Callable[[int, int, bytes], N
     The receiver goes on sending its reports; its own jitter buffer, which delays audio by 80 ms
     and stops for 320 ms at a lost packet, and its decoder get nothing.
     """
-    _set(receiver, "_RTCRtpReceiver__jitter_buffer", _Tap(packet))
+
+    def take(taken: RtpPacket) -> None:
+        packet(taken.sequence_number, taken.timestamp, taken._data)  # type: ignore[attr-defined]
+
+    _set(receiver, "_RTCRtpReceiver__jitter_buffer", _Tap(take))
+
+
+def take_rtp(receiver: RTCRtpReceiver, packet: Callable[[RtpPacket, str], None]) -> None:
+    """As `take_packets`, but hand on the whole packet and its codec's name ("h264", "opus").
+
+    A packet that was sent again comes as the original, with an RTX stream's header undone.
+    """
+    codecs: dict[int, Any] = receiver._RTCRtpReceiver__codecs  # type: ignore[attr-defined]
+
+    def take(taken: RtpPacket) -> None:
+        packet(taken, codecs[taken.payload_type].name.lower())
+
+    _set(receiver, "_RTCRtpReceiver__jitter_buffer", _Tap(take))
 
 
 def offer_loopback(connection: RTCPeerConnection) -> None:

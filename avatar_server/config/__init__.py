@@ -15,6 +15,7 @@ from avatar_server.config.inference import (
     TtsSettings,
 )
 from avatar_server.config.load import PATH_VARIABLES, load_settings, settings_from_values
+from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import AudioSettings, IceServer, MediaSettings, VideoSettings
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
@@ -32,6 +33,7 @@ __all__ = [
     "IceServer",
     "InferenceSettings",
     "LlmSettings",
+    "LoadTestSettings",
     "MediaSettings",
     "ObserveSettings",
     "OverloadSettings",

@@ -17,6 +17,7 @@ from avatar_server.config.inference import (
     SttSettings,
     TtsSettings,
 )
+from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import MediaSettings
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
@@ -50,6 +51,7 @@ class Settings(BaseSettings):
     capacity: CapacitySettings = CapacitySettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     observe: ObserveSettings = ObserveSettings()
+    loadtest: LoadTestSettings = LoadTestSettings()
     avatar_dirs: list[Path] = []
     """Folders with further avatars; the shipped ones and the user's own are always there."""
 

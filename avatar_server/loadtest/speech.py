@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
+import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,20 +49,21 @@ QUESTIONS = (
 class Utterance:
     """Speech to say: `pcm` int16 mono 48 kHz, `text` where it is known.
 
-    `voiced_end` is the offset (s) of its last audible sample.
+    `voiced_start` and `voiced_end` are the offsets (s) of its first and last audible samples.
     """
 
     text: str
     pcm: NDArray[np.int16]
+    voiced_start: float
     voiced_end: float
 
 
 def utterance(text: str, pcm: NDArray[np.int16]) -> Utterance:
-    """An utterance with its last audible sample found. Raises `ValueError` for silence."""
+    """An utterance with its audible part found. Raises `ValueError` for silence."""
     loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) >= AUDIBLE)
     if not loud.size:
         raise ValueError(f"no sound in the speech for {text!r}")
-    return Utterance(text, pcm, float(loud[-1] + 1) / RATE_HZ)
+    return Utterance(text, pcm, float(loud[0]) / RATE_HZ, float(loud[-1] + 1) / RATE_HZ)
 
 
 def spoken(synthesizer: Synthesizer, texts: Sequence[str], voice: str) -> list[Utterance]:
@@ -68,6 +73,34 @@ def spoken(synthesizer: Synthesizer, texts: Sequence[str], voice: str) -> list[U
         pieces = [piece.pcm for piece in synthesizer.synthesize(text, voice, 1.0, "en")]
         out.append(utterance(text, np.concatenate(pieces)))
     return out
+
+
+def prepared(cache: Path) -> Path:
+    """The folder with `QUESTIONS` as recordings in the bundled voice; made once, within seconds."""
+    from avatar_server.config import TtsSettings
+    from avatar_server.inference.tts import build_synthesizer
+    from avatar_server.models import ModelStore
+
+    text = "\n".join(QUESTIONS)
+    folder = cache / f"speech-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    synthesizer = build_synthesizer(ModelStore(), TtsSettings(engine="piper"), 1)
+    clips = spoken(synthesizer, QUESTIONS, synthesizer.voices()[0])
+    cache.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(dir=cache))
+    for number, clip in enumerate(clips):
+        (making / f"{number:02}.txt").write_text(clip.text + "\n", encoding="utf-8")
+        with wave.open(str(making / f"{number:02}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(RATE_HZ)
+            file.writeframes(clip.pcm.astype("<i2").tobytes())
+    try:
+        making.rename(folder)
+    except OSError:  # another load test was quicker
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
 
 
 def recorded(folder: Path) -> list[Utterance]:
