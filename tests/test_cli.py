@@ -140,3 +140,28 @@ def test_a_configuration_whose_engines_are_missing_fetches_nothing(
     assert code == 2
     assert "llm.engine: openai" in output
     assert "kokoro-torch" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--kill", "avatar@90"), "lasts 60 s only"),
+        (("--kill", "avatar:9@10"), "there are 4 session(s)"),
+        (("--kill", "gateway@10"), "its end is the end of all"),
+        (("--kill", "tts@10"), "avatar:1 to avatar:N"),
+        (("--kill", "10"), "avatar:2@20"),
+        (("--kill", "avatar@5", "--find-max"), "cannot be used together"),
+        (("--speech", "/nowhere"), "/nowhere"),
+        (("--set", "loadtest.min_fps=1"), "loadtest.min_fps"),
+        (("--url", "localhost:8080"), "no address of a server"),
+        (("--url", "http://127.0.0.1:1"), "cannot be reached"),
+        (("--sessions", "0"), "--sessions"),
+    ],
+)
+def test_a_load_test_that_cannot_be_done_is_told_before_it_begins(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("avatar_server.loadtest.speech.prepared", lambda cache: tmp_path)
+    code, output = invoke("load", *arguments)
+    assert code == 2, output
+    assert words in output

@@ -168,7 +168,8 @@ class LoadRun:
             for name, value in after.items()
             if value != before.get(name, 0.0)
         }
-        record.server["queue_peaks"] = self._peaks
+        record.server["peaks"] = self._peaks
+        record.server["capacity"] = await self._target.get_if_there("/v1/capacity")
         record.server["turns"] = {
             number: (await self._target.get(f"/v1/sessions/{joined.id}/turns"))["turns"]
             for number, joined in record.joined.items()
@@ -202,7 +203,7 @@ class LoadRun:
         except LoadError:
             return  # busy; the next time will do
         for name, value in metrics.items():
-            if name.startswith("avatar_inference_queue_depth"):
+            if name.startswith(("avatar_inference_queue_depth", "avatar_overload_level")):
                 self._peaks[name] = max(value, self._peaks.get(name, 0.0))
 
     # --- killing ----------------------------------------------------------------------------

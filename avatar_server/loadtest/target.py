@@ -83,6 +83,13 @@ class Target:
         except ValueError as error:
             raise LoadError(f"{self.url}{path} is not what an avatar server answers") from error
 
+    async def get_if_there(self, path: str) -> Any:
+        """As `get`; None where the server has no such page."""
+        try:
+            return await self.get(path)
+        except LoadError:
+            return None
+
     async def _ask(self, path: str) -> httpx.Response:
         try:
             reply = await self._http.get(path)
