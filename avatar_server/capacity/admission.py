@@ -48,10 +48,16 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why no session starts now; `reason` is a sentence."""
+    """Why no session starts now, and what to do; sentences."""
 
     resource: Resource
     reason: str
+    advice: str = "Try again when a session has ended."
+
+    @property
+    def detail(self) -> str:
+        """Both."""
+        return f"{self.reason} {self.advice}"
 
 
 @dataclass(slots=True)
@@ -168,7 +174,7 @@ class Admission:
             return Refusal(
                 capacity.binding,
                 f"This server has room for {places} and all of it is in use: "
-                f"{WHY[capacity.binding]}. Try again when one has ended.",
+                f"{WHY[capacity.binding]}.",
             )
         if self.demand is None or not running:
             return None
@@ -177,14 +183,14 @@ class Admission:
             return Refusal(
                 Resource.CPU,
                 f"Of a running session's frames {late:.0%} come too late already: "
-                f"{WHY[Resource.CPU]}. Try again in a moment.",
+                f"{WHY[Resource.CPU]}.",
+                "Try again in a moment.",
             )
         if free_bytes is not None and free_bytes < self.demand.session_bytes:
             return Refusal(
                 Resource.MEMORY,
                 f"Only {free_bytes / 1e6:.0f} MB of memory are free and a session takes "
-                f"{self.demand.session_bytes / 1e6:.0f} MB: {WHY[Resource.MEMORY]}. "
-                "Try again when a session has ended.",
+                f"{self.demand.session_bytes / 1e6:.0f} MB: {WHY[Resource.MEMORY]}.",
             )
         return None
 
@@ -192,7 +198,9 @@ class Admission:
 def overloaded(reason: str) -> Refusal:
     """The refusal of the highest overload level."""
     return Refusal(
-        Resource.OVERLOAD, f"This server is overloaded just now: {reason}. Try again in a minute."
+        Resource.OVERLOAD,
+        f"This server is overloaded just now: {reason}.",
+        "Try again in a minute.",
     )
 
 

@@ -212,7 +212,7 @@ class Control:
             retry_after_s = math.ceil(min(self.registry.free_in_s() or FULL_RETRY_S, FULL_RETRY_S))
             more = {"resource": refusal.resource.value}
             raise ProblemError(
-                503, "full", refusal.reason, retry_after_s=max(1, retry_after_s), more=more
+                503, "full", refusal.detail, retry_after_s=max(1, retry_after_s), more=more
             )
         if empty is not None:
             self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")

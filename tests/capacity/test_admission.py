@@ -100,7 +100,7 @@ def test_a_refusal_is_a_sentence_that_names_what_is_missing() -> None:
     assert refusal.resource is Resource.LIMIT
     assert "room for 1 session" in refusal.reason
     assert "sessions.max_sessions" in refusal.reason
-    assert refusal.reason.endswith("Try again when one has ended.")
+    assert refusal.detail == f"{refusal.reason} Try again when a session has ended."
 
 
 # --- what running sessions teach --------------------------------------------------------------

@@ -116,6 +116,7 @@ class Script:
     max_sessions: int = 2
     taken: int = 0
     """Places that others hold."""
+    full_because: str = "This server has room for 2 sessions: the CPU would not do for one more."
     answer_pings: bool = True
     answer_offers: bool = True
     block_media: bool = False
@@ -289,6 +290,7 @@ class PageGateway:
                 "reason": "" if script.ready else "Models are being loaded.",
                 "phase": script.phase,
                 "sessions": sessions,
+                "full_because": "" if self._free else script.full_because,
                 "models": {},
                 "ice_servers": [],
             }

@@ -273,6 +273,19 @@ def test_the_overlay_shows_latency_stages_and_the_figures_of_both_sides(
         events.Stats(fps=30.0, bitrate_bps=8e5, render_ms=3.14, encode_ms=4.42, viewers=1),
     )
     until(page, "document.querySelector('#fig-render').textContent === '3.1 ms'")
+    assert page.inner_text("#fig-overload") == "none"
+    gateway.say(
+        events.Stats(
+            fps=15.0,
+            bitrate_bps=4e5,
+            render_ms=3.0,
+            encode_ms=4.0,
+            viewers=1,
+            overload=2,
+            overload_text="idle avatars at half the frame rate",
+        )
+    )
+    until(page, "document.querySelector('#fig-overload').textContent.startsWith('level 2: idle')")
     assert page.inner_text("#v2v-last") == "700 ms"
     assert page.inner_text("#v2v-p50") == "912 ms"
     assert page.evaluate("avatarPage.voiceToVoice") == {"lastMs": 700, "p50Ms": 912, "turns": 3}
@@ -455,7 +468,9 @@ def test_a_full_server_is_waited_for_and_joined_when_a_place_is_free(
     gateway.script.taken = 2
     page = open_page()
     page.click("#talk:enabled")
-    assert "All places are taken" in until_notice(page, "full")
+    said = until_notice(page, "full")
+    assert "All places are taken" in said
+    assert "the CPU would not do for one more" in said
     assert page.get_attribute("#state", "data-state") == "waiting"
     gateway.script.taken = 1
     until(page, "avatarPage.connected")

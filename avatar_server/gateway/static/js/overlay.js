@@ -45,7 +45,8 @@ export class Overlay {
     this.#lastMs = null;
     byId("stages").replaceChildren();
     for (const id of ["v2v-last", "v2v-p50", "fig-fps", "fig-size", "fig-bitrate", "fig-rtt",
-      "fig-loss", "fig-server-fps", "fig-render", "fig-encode", "fig-viewers"]) setText(id, "–");
+      "fig-loss", "fig-server-fps", "fig-render", "fig-encode", "fig-viewers",
+      "fig-overload"]) setText(id, "–");
     setText("v2v-count", "0");
   }
 
@@ -62,11 +63,12 @@ export class Overlay {
   }
 
   /** `Stats` of the server. */
-  server({ fps, render_ms: renderMs, encode_ms: encodeMs, viewers }) {
+  server({ fps, render_ms: renderMs, encode_ms: encodeMs, viewers, overload, overload_text: saved }) {
     setText("fig-server-fps", `${fps.toFixed(1)} /s`);
     setText("fig-render", `${renderMs.toFixed(1)} ms`);
     setText("fig-encode", `${encodeMs.toFixed(1)} ms`);
     setText("fig-viewers", String(viewers));
+    setText("fig-overload", overload ? `level ${overload}: ${saved}` : "none");
   }
 
   /** Figures of the browser, see figures.js. */

@@ -110,7 +110,7 @@ export class Visit extends EventTarget {
       if (!status.ready) {
         this.#trouble(words.starting(status.phase || status.reason));
       } else if (status.sessions?.free === 0) {
-        this.#trouble(words.full(status.sessions.max));
+        this.#trouble(words.full(status.sessions.max, status.full_because));
       } else {
         const created = await api.createSession(this.#avatar, { signal });
         this.#found(created.id);

@@ -90,13 +90,16 @@ export const starting = (phase) => blocking(
   `${phase ? `${sentence(phase)} ` : ""}You will join as soon as it is ready.`,
 );
 
-export const full = (max) => blocking(
+export const full = (max, because = "") => blocking(
   "full",
   "All places are taken",
-  `${max > 1 ? `This server holds ${max} conversations at a time.` : "This server holds one conversation at a time."}`
-  + " You will join by yourself as soon as a place is free, which is at once when everybody has"
-  + " left one.",
+  `${because || holds(max)} You will join by yourself as soon as a place is free, which is at once`
+  + " when everybody has left one.",
 );
+
+const holds = (max) => (max > 1
+  ? `This server holds ${max} conversations at a time.`
+  : "This server holds one conversation at a time.");
 
 export const busy = (error) => blocking(
   "busy",
