@@ -19,6 +19,7 @@ from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import AudioSettings, IceServer, MediaSettings, VideoSettings
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
+from avatar_server.config.security import SecuritySettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
 from avatar_server.config.settings import ENVIRONMENT_PREFIX, Settings
 
@@ -39,6 +40,7 @@ __all__ = [
     "OverloadSettings",
     "SchedulerSettings",
     "Section",
+    "SecuritySettings",
     "SessionSettings",
     "Settings",
     "SttSettings",

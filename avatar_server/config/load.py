@@ -16,6 +16,8 @@ from avatar_server.paths import configs_dir
 
 # Read by `paths`: where files lie is no setting, since the settings are among the files.
 PATH_VARIABLES = frozenset({"AVATAR_SERVER_CACHE", "AVATAR_SERVER_DATA"})
+# Read by the commands that talk to a running server.
+CLIENT_VARIABLES = frozenset({"AVATAR_SERVER_URL", "AVATAR_SERVER_KEY"})
 
 
 def load_settings(
@@ -53,7 +55,7 @@ def load_settings(
 def _refuse_unknown_variables() -> None:
     for name in os.environ:
         setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if setting == name.lower() or name in PATH_VARIABLES:
+        if setting == name.lower() or name in PATH_VARIABLES | CLIENT_VARIABLES:
             continue
         if setting.partition("__")[0] not in Settings.model_fields:
             raise ConfigError(

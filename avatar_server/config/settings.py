@@ -21,6 +21,7 @@ from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import MediaSettings
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
+from avatar_server.config.security import SecuritySettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
 
 ENVIRONMENT_PREFIX = "AVATAR_SERVER_"
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     tier: Literal["embedded", "small", "h100"] = "embedded"
     """What the models are sized for; each stage can be set on its own."""
     http: HttpSettings = HttpSettings()
+    security: SecuritySettings = SecuritySettings()
     media: MediaSettings = MediaSettings()
     sessions: SessionSettings = SessionSettings()
     turns: TurnSettings = TurnSettings()
