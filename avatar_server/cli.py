@@ -22,6 +22,8 @@ from avatar_server.gateway.children import ChildCommands
 from avatar_server.inference.available import lacking
 from avatar_server.loadtest.cli import load_command
 from avatar_server.observe.logging import setup_logging
+from avatar_server.security import KeyStore
+from avatar_server.security.cli import keys_app
 
 FINE, FAILED, WRONG_USE = 0, 1, 2
 INTERRUPTED = 130
@@ -39,6 +41,7 @@ bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
+app.add_typer(keys_app, name="keys")
 app.command("plan")(plan_command)
 app.command("load")(load_command)
 
@@ -160,6 +163,7 @@ def serve(
     sets: SetOption = None,
 ) -> None:
     """Start the server; fetches missing models first. Ctrl-C ends it."""
+    from avatar_server.gateway.exposure import NotSafe, check_exposure, tls_context
     from avatar_server.gateway.serve import CannotListen, open_port
     from avatar_server.gateway.serve import serve as run_gateway
     from avatar_server.start_report import StartReport
@@ -176,8 +180,10 @@ def serve(
     avatars = avatars_or_exit(settings)
     console = Console(highlight=False)
     try:
+        check_exposure(settings, KeyStore())
+        tls = tls_context(settings.http)
         listener = open_port(settings.http)
-    except CannotListen as error:
+    except (CannotListen, NotSafe) as error:
         raise stop_with(str(error), WRONG_USE) from error
     with listener:
         try:
@@ -193,6 +199,7 @@ def serve(
                 listener,
                 commands=child_commands(),
                 on_running=StartReport(console, settings),
+                tls=tls,
             )
         )
     console.print("Stopped.")

@@ -11,6 +11,7 @@ from rich.table import Table
 from avatar_server.capacity.admission import Capacity
 from avatar_server.capacity.demand import WHY, Resource
 from avatar_server.config import Settings
+from avatar_server.gateway.access import key_required
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.serve import Running
 from avatar_server.models import CATALOGUE, ModelEntry, default_models
@@ -123,9 +124,15 @@ class StartReport:
         )
 
     def _warn_public(self) -> None:
-        self._console.print(
-            "[yellow]Other machines can reach this server, and there is no authentication yet: "
-            "whoever can open its address can talk to the avatars and end sessions. Browsers give "
-            "the microphone only on https or on localhost, so put a TLS proxy in front.[/yellow]",
-            soft_wrap=True,
-        )
+        if not key_required(self._settings):
+            self._console.print(
+                "[yellow]Other machines can reach this server, and security.require_key is never: "
+                "whoever can open its address can talk to the avatars and end sessions.[/yellow]",
+                soft_wrap=True,
+            )
+        if self._settings.http.tls_certificate is None:
+            self._console.print(
+                "[yellow]There is no TLS here (http.allow_plain). Browsers give the microphone "
+                "only on https or on localhost, so a reverse proxy must see to it.[/yellow]",
+                soft_wrap=True,
+            )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 import avatar_server
+from avatar_server.clock import MonotonicClock
+from avatar_server.gateway.access import Access
 from avatar_server.gateway.capacity_routes import capacity_routes
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.docs import docs_routes
@@ -14,28 +16,34 @@ from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
 from avatar_server.gateway.previews import Previews
 from avatar_server.gateway.problems import install_problem_handlers
 from avatar_server.gateway.sessions import session_routes
+from avatar_server.security import RateLimiter
 
 
-def create_app(control: Control, previews: Previews) -> FastAPI:
+def create_app(control: Control, previews: Previews, access: Access | None = None) -> FastAPI:
     """The application; whoever calls this starts and stops `control` and `previews`."""
-    http = control.settings.http
+    http, security = control.settings.http, control.settings.security
+    access = access or Access(control.settings)
     app = FastAPI(
         title="avatar_server",
         version=avatar_server.__version__,
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(access.check)],
         middleware=[
             Middleware(
                 Guards,
                 metrics=control.metrics,
                 loopback_only=is_loopback(http.host),
                 allowed_origins=http.allowed_origins,
+                limiter=RateLimiter(
+                    security.requests_per_minute, security.request_burst, MonotonicClock()
+                ),
             )
         ],
     )
     install_problem_handlers(app)
-    app.include_router(page_routes(control, previews))
-    app.include_router(session_routes(control))
+    app.include_router(page_routes(control, previews, access))
+    app.include_router(session_routes(control, access))
     app.include_router(capacity_routes(control))
     app.include_router(docs_routes(app))
     app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")

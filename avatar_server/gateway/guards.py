@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import time
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from avatar_server.gateway.problems import ProblemError, problem_response
 from avatar_server.observe.metrics import Metrics
+from avatar_server.security import RateLimiter
 
 MAX_BODY_BYTES = 64 * 1024
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -68,12 +70,19 @@ class Guards:
     """Wraps the whole application."""
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, *, loopback_only: bool, allowed_origins: list[str]
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        *,
+        loopback_only: bool,
+        allowed_origins: list[str],
+        limiter: RateLimiter,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._loopback_only = loopback_only
         self._allowed = allowed_origins
+        self._limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,6 +114,10 @@ class Guards:
 
     def _refusal(self, scope: Scope) -> ProblemError | None:
         headers = Headers(scope=scope)
+        address = scope["client"][0] if scope.get("client") else ""
+        # On this machine itself a load test asks more than any person.
+        if not is_loopback(address) and (wait := self._limiter.take(address)):
+            return too_many(wait)
         if scope["method"] not in SAFE_METHODS:
             origin = foreign_origin(
                 headers, loopback_only=self._loopback_only, allowed=self._allowed
@@ -120,6 +133,17 @@ class Guards:
         if length.isdigit() and int(length) > MAX_BODY_BYTES:
             return too_large()
         return None
+
+
+def too_many(wait_s: float) -> ProblemError:
+    """The problem of an address that asks too often."""
+    seconds = max(1, math.ceil(wait_s))
+    return ProblemError(
+        429,
+        "too-many-requests",
+        f"There were too many requests from your address. Try again in {seconds} s.",
+        retry_after_s=seconds,
+    )
 
 
 def too_large() -> ProblemError:

@@ -13,6 +13,7 @@ from starlette.types import Scope
 import avatar_server
 from avatar_server.avatars import AvatarSpec
 from avatar_server.config import IceServer
+from avatar_server.gateway.access import Access
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback
 from avatar_server.gateway.previews import Kind, Previews, media_type
@@ -37,7 +38,7 @@ class PageFiles(StaticFiles):
             raise ProblemError(404, "not-found", "There is no such file.") from error
 
 
-def page_routes(control: Control, previews: Previews) -> APIRouter:
+def page_routes(control: Control, previews: Previews, access: Access) -> APIRouter:
     """Pages, pictures, `/v1/avatars`, `/v1/status`, health and metrics."""
     router = APIRouter()
 
@@ -87,7 +88,7 @@ def page_routes(control: Control, previews: Previews) -> APIRouter:
 
     @router.get("/v1/status", tags=["server"], summary="Whether and what the server can do now")
     async def status(request: Request) -> dict[str, Any]:
-        return status_view(control, request)
+        return status_view(control, request, access)
 
     @router.get("/healthz", tags=["server"], summary="The gateway answers")
     async def healthz() -> dict[str, Any]:
@@ -127,7 +128,7 @@ def avatar_view(avatar: AvatarSpec) -> dict[str, Any]:
     }
 
 
-def status_view(control: Control, request: Request) -> dict[str, Any]:
+def status_view(control: Control, request: Request, access: Access) -> dict[str, Any]:
     """What the page needs to know before it joins."""
     readiness = control.readiness()
     refusal = control.refusal()
@@ -144,8 +145,12 @@ def status_view(control: Control, request: Request) -> dict[str, Any]:
         "sessions": sessions,
         "full_because": refusal.reason if refusal else "",
         "models": dict(control.inference.models) if control.inference else {},
-        "inference_pid": control.inference.pid if control.inference else None,
+        # Process ids are for whoever tests on this machine, not for visitors.
+        "inference_pid": control.inference.pid
+        if control.inference and not access.required
+        else None,
         "ice_servers": [ice_view(server) for server in control.settings.media.ice_servers],
+        "start": access.who_may_start,
         "secure_hint": secure_hint(request),
     }
 
@@ -162,8 +167,8 @@ def ice_view(server: IceServer) -> dict[str, Any]:
 
 def secure_hint(request: Request) -> str | None:
     """What to do where the browser will give this address no microphone; None where it will."""
-    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
-    if scheme == "https" or is_loopback(request.url.hostname or ""):
+    # Behind a trusted proxy the scheme is the one that the browser used (http.trusted_proxies).
+    if request.url.scheme == "https" or is_loopback(request.url.hostname or ""):
         return None
     return (
         "Browsers give the microphone only to pages on https or on localhost. Open this page "

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -86,7 +87,8 @@ def address_of(listener: socket.socket, http: HttpSettings) -> str:
         host = "localhost"
     elif ":" in host:
         host = f"[{host}]"
-    return f"http://{host}:{port}/"
+    scheme = "http" if http.tls_certificate is None else "https"
+    return f"{scheme}://{host}:{port}/"
 
 
 class _Server(uvicorn.Server):
@@ -104,6 +106,7 @@ async def serve(
     *,
     commands: ChildCommands | None = None,
     on_running: Callable[[Running], Awaitable[None]] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then end every child. A second signal kills them at once.
 
@@ -112,6 +115,7 @@ async def serve(
     stop = asyncio.Event()
     control = Control(settings, avatars, commands=commands)
     previews = Previews(avatars)
+    proxies = settings.http.trusted_proxies
     config = uvicorn.Config(
         create_app(control, previews),
         log_config=None,
@@ -120,7 +124,13 @@ async def serve(
         server_header=False,
         timeout_graceful_shutdown=HTTP_GRACE_S,
         timeout_keep_alive=5,
+        # What anybody else says in X-Forwarded-For would be a way around limits and the audit log.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
     server = _Server(config)
     loop = asyncio.get_running_loop()
 

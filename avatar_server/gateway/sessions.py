@@ -9,10 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from avatar_server.gateway.access import Access, caller_of
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.problems import PROBLEM_TYPE, ProblemError
 from avatar_server.gateway.registry import Session
 from avatar_server.observe.trace import summarise
+from avatar_server.security import Role
 
 SDP_TYPE = "application/sdp"
 
@@ -52,6 +54,31 @@ class SessionView(BaseModel):
     late_frames: int = 0
 
 
+class StartedSession(SessionView):
+    """A new session, and how its first viewer gets in."""
+
+    link: str = Field(description="The address to open; holds a token where one is needed.")
+    token: str | None = Field(description="For `Authorization: Bearer`; none where none is needed.")
+
+
+class NewLink(BaseModel):
+    """What a join link is to be good for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Role = Field(default=Role.SPEAK, description="speak or watch")
+    lifetime_s: float | None = Field(default=None, gt=0, description="Seconds; default: a setting.")
+
+
+class LinkView(BaseModel):
+    """A join link."""
+
+    link: str = Field(description="The path to open; the token is in its fragment.")
+    token: str | None = Field(description="None where this server needs no link.")
+    role: Role
+    lifetime_s: float
+
+
 class Candidate(BaseModel):
     """A trickled ICE candidate, as RTCIceCandidate.toJSON() gives it."""
 
@@ -62,6 +89,11 @@ class Candidate(BaseModel):
     )
     sdpMid: str | None = Field(default=None, max_length=256)
     sdpMLineIndex: int | None = Field(default=None, ge=0, le=64)
+
+
+def link_path(session: str, token: str | None) -> str:
+    """The page of a session. A fragment is not sent to servers, so that no log shows the token."""
+    return f"/s/{session}#t={token}" if token else f"/s/{session}"
 
 
 def session_view(session: Session) -> SessionView:
@@ -86,7 +118,7 @@ def session_view(session: Session) -> SessionView:
     )
 
 
-def session_routes(control: Control) -> APIRouter:
+def session_routes(control: Control, access: Access) -> APIRouter:
     """Everything under /v1/sessions."""
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
@@ -95,15 +127,19 @@ def session_routes(control: Control) -> APIRouter:
         status_code=201,
         summary="Start a session",
         responses=_problems(
+            s401="No key, or one that is not valid.",
             s404="No such avatar.",
             s422="The body cannot be used.",
             s503="No place is free, or the models are not ready; Retry-After says when.",
         ),
     )
-    async def create(body: NewSession, response: Response) -> SessionView:
+    async def create(body: NewSession, request: Request, response: Response) -> StartedSession:
         session = await control.create(body.avatar)
+        access.note(request, "session.create", session.id)
         response.headers["Location"] = f"/v1/sessions/{session.id}"
-        return session_view(session)
+        token = access.token(session.id, Role.SPEAK)
+        view = session_view(session)
+        return StartedSession(**view.model_dump(), link=link_path(session.id, token), token=token)
 
     @router.get("", summary="All sessions")
     async def listing() -> list[SessionView]:
@@ -119,8 +155,36 @@ def session_routes(control: Control) -> APIRouter:
         summary="End a session",
         responses=_problems(s404="It has ended."),
     )
-    async def end(session: str) -> None:
+    async def end(session: str, request: Request) -> None:
         control.end(session)
+        access.note(request, "session.end", session)
+
+    @router.post(
+        "/{session}/links",
+        status_code=201,
+        summary="Make a join link",
+        responses=_problems(
+            s401="No key, or one that is not valid.",
+            s404="The session has ended.",
+            s422="The body cannot be used.",
+        ),
+    )
+    async def link(session: str, body: NewLink, request: Request) -> LinkView:
+        control.session(session)
+        security = control.settings.security
+        lifetime = body.lifetime_s or security.link_lifetime_s
+        if lifetime > security.most_link_lifetime_s:
+            raise ProblemError(
+                422,
+                "too-long",
+                f"A link is good for at most {security.most_link_lifetime_s:.0f} s "
+                "(security.most_link_lifetime_s).",
+            )
+        token = access.token(session, body.role, lifetime)
+        access.note(request, f"link.{body.role}", session)
+        return LinkView(
+            link=link_path(session, token), token=token, role=body.role, lifetime_s=lifetime
+        )
 
     @router.get(
         "/{session}/turns",
@@ -164,7 +228,8 @@ def session_routes(control: Control) -> APIRouter:
     ) -> Response:
         control.session(session)
         offer = await read_offer(request)
-        viewer, answer = await control.join(session, offer, speak)
+        may_speak = speak and caller_of(request).role is Role.SPEAK
+        viewer, answer = await control.join(session, offer, may_speak)
         location = f"/v1/sessions/{session}/viewers/{viewer}"
         return Response(answer, 201, {"Location": location}, SDP_TYPE)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.serving import StartServer, serving
 from tests.gateway.support import Gateway, GatewayFactory, SharedRunner, running_gateway
 
 
@@ -34,3 +35,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRunner]:
 
         yield lambda scenario: runner.run(one(scenario))
         runner.run(manager.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts real servers with fake children: `start("--sessions", "3")`."""
+    yield from serving(tmp_path)

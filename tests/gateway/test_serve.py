@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import pytest
 
-from tests.gateway.support import FAKES, OFFER, SDP
+from tests.gateway.serving import Server, StartServer, run_cli
+from tests.gateway.support import OFFER, SDP
 
 END_S = 3.0
+OPEN = ("--set", "http.allow_plain=true", "--set", "security.require_key=never")
 NOISY_END_S = 10.0
-
-
-@dataclass
-class Server:
-    process: subprocess.Popen[bytes]
-    output: Path
-    url: str
-
-    def text(self) -> str:
-        return self.output.read_text()
-
-    def children(self) -> list[int]:
-        """All descendants."""
-        found: list[int] = []
-        queue = [self.process.pid]
-        while queue:
-            parent = queue.pop()
-            for task in Path(f"/proc/{parent}/task").glob("*/children"):
-                pids = [int(pid) for pid in task.read_text().split()]
-                found += pids
-                queue += pids
-        return found
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -63,49 +39,6 @@ def ended_by(server: Server, number: signal.Signals) -> float:
     server.process.send_signal(number)
     assert server.process.wait(30) == 0
     return time.monotonic() - started
-
-
-StartServer = Callable[..., Server]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartServer]:
-    servers: list[Server] = []
-
-    def starting(*arguments: str, inference: str = "", wait_for: str = "Ctrl-C ends") -> Server:
-        output = tmp_path / f"output{len(servers)}"
-        environment = {
-            **os.environ,
-            "FAKE_AVATARS": str(tmp_path),
-            "FAKE_INFERENCE": inference,
-            "AVATAR_SERVER_CACHE": str(tmp_path / "cache"),
-            "PYTHONUNBUFFERED": "1",
-        }
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, str(FAKES / "serve.py"), "serve", "--port", "0", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
-        server = Server(process, output, "")
-        servers.append(server)
-        deadline = time.monotonic() + 40
-        while wait_for not in server.text():
-            assert process.poll() is None, server.text()
-            assert time.monotonic() < deadline, server.text()
-            time.sleep(0.05)
-        found = re.search(r"http://localhost:(\d+)/", server.text())
-        assert found is not None
-        server.url = f"http://127.0.0.1:{found[1]}"
-        return server
-
-    yield starting
-    for server in servers:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
 
 
 def post_session(server: Server, avatar: str = "good") -> str:
@@ -213,27 +146,7 @@ def test_a_port_in_use_is_a_sentence_and_exit_code_2(start: StartServer, tmp_pat
 
 
 def test_an_address_of_another_machine_is_refused_in_words(tmp_path: Path) -> None:
-    code, output = run_cli(tmp_path, "serve", "--host", "203.0.113.77")
+    code, output = run_cli(tmp_path, "serve", "--host", "203.0.113.77", *OPEN)
     assert code == 2
     assert "not an address of this machine" in output
     assert "Traceback" not in output
-
-
-def run_cli(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, str(FAKES / "serve.py"), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "FAKE_AVATARS": str(folder), "COLUMNS": "200", "TERM": "dumb"},
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_a_server_that_others_can_reach_says_what_that_means(start: StartServer) -> None:
-    server = start("--host", "0.0.0.0")
-    said = server.text()
-    assert "no authentication" in said
-    assert "https" in said

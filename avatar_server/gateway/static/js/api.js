@@ -21,9 +21,39 @@ export class Unreachable extends Error {
   }
 }
 
+// What lets us into a session, where the server asks for it; kept for a reload of this tab only.
+const STORED = "avatar-link-";
+const SESSION_PATH = /^\/v1\/sessions\/([^/?]+)/;
+
+export function rememberToken(session, token) {
+  try {
+    sessionStorage.setItem(STORED + session, token);
+  } catch {
+    // Without storage the link works until the page is reloaded.
+  }
+  tokens.set(session, token);
+}
+
+const tokens = new Map();
+
+function authorization(path) {
+  const session = SESSION_PATH.exec(path)?.[1];
+  if (!session) return {};
+  let token = tokens.get(session);
+  try {
+    token ??= sessionStorage.getItem(STORED + session);
+  } catch {
+    // As above.
+  }
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
 async function request(method, path, { body, type, signal, timeoutMs = TIMEOUT_MS } = {}) {
   const timeout = AbortSignal.timeout(timeoutMs);
-  const headers = { Accept: "application/json, application/sdp, application/problem+json" };
+  const headers = {
+    Accept: "application/json, application/sdp, application/problem+json",
+    ...authorization(path),
+  };
   if (type) headers["Content-Type"] = type;
   let response;
   try {
@@ -86,7 +116,9 @@ export async function createSession(avatar, options) {
     timeoutMs: 40_000,
     ...options,
   });
-  return parse(text);
+  const session = parse(text);
+  if (session.token) rememberToken(session.id, session.token);
+  return session;
 }
 
 /** Hands in an SDP offer; gives the answer and the address of this viewer. */
@@ -108,7 +140,7 @@ export async function addCandidate(location, candidate, options) {
 
 /** Says goodbye so that it is sent even while the page is being closed. */
 export function removeViewer(location) {
-  fetch(location, { method: "DELETE", keepalive: true }).catch(() => {
+  fetch(location, { method: "DELETE", keepalive: true, headers: authorization(location) }).catch(() => {
     // The server notices by itself that a viewer is gone.
   });
 }

@@ -71,7 +71,9 @@ export class Lobby {
     const { ready, phase, reason, sessions, version } = this.#status;
     if (this.#avatars.length === 0) this.#board.show("lobby", words.noAvatars());
     else if (!ready) this.#board.show("lobby", words.lobbyStarting(phase || reason));
+    else if (this.#status.start === "operators") this.#board.show("lobby", words.invitationOnly());
     else this.#board.clear("lobby");
+    this.#buttons();
     setText("places", ready ? places(sessions) : "");
     setText("version", version ? `avatar-server ${version}` : "");
     return true;
@@ -88,12 +90,17 @@ export class Lobby {
     this.#select(name);
   }
 
+  #buttons() {
+    const can = Boolean(this.selected) && this.#status?.start !== "operators";
+    byId("talk").disabled = !can;
+    byId("talk-typing").disabled = !can;
+  }
+
   #select(name) {
     this.#selected = name;
     const avatar = this.selected;
     setText("talk-label", `Talk to ${avatar.title || avatar.name}`);
-    byId("talk").disabled = false;
-    byId("talk-typing").disabled = false;
+    this.#buttons();
   }
 }
 

@@ -107,6 +107,8 @@ class Page {
   #route() {
     this.#endVisit();
     const match = /^\/s\/([^/]+)\/?$/.exec(location.pathname);
+    const token = /^#t=([\w.-]+)$/.exec(location.hash)?.[1];
+    if (match && token) api.rememberToken(decodeURIComponent(match[1]), token);
     if (match) this.#showInvite(decodeURIComponent(match[1]));
     else this.#showLobby();
   }
@@ -127,6 +129,11 @@ class Page {
       session = await api.getSession(id);
     } catch (error) {
       if (this.#invited?.id !== id) return;
+      if (error.status === 401 || error.status === 403) {
+        this.#show("lobby");
+        this.#board.show("invite", words.linkRefused(error));
+        return;
+      }
       if (error.status !== 404) {
         this.#board.show("invite", words.lobbyGone());
         setTimeout(() => this.#invited?.id === id && !this.#visit && this.#showInvite(id), 2_000);
@@ -213,8 +220,8 @@ class Page {
     const here = (handler) => ({ detail }) => {
       if (this.#visit === visit) handler(detail);
     };
-    visit.addEventListener("session", here((id) => {
-      const path = `/s/${encodeURIComponent(id)}`;
+    visit.addEventListener("session", here(({ id, link }) => {
+      const path = link ?? `/s/${encodeURIComponent(id)}`;
       if (location.pathname.startsWith("/s/")) history.replaceState(null, "", path);
       else history.pushState(null, "", path);
     }));

@@ -15,7 +15,7 @@ const MAX_RETRY_AFTER_MS = 15_000;
 const FINAL_CODES = new Set(["stopped", "ended"]);
 
 /**
- * Events: `session` (detail: id), `link` (detail: "connecting", "up" or "down"), `trouble`
+ * Events: `session` (detail: the new session), `link` (detail: "connecting", "up" or "down"), `trouble`
  * (detail: a notice or null), `media`, `message`, `over` (detail: the last notice).
  */
 export class Visit extends EventTarget {
@@ -113,17 +113,13 @@ export class Visit extends EventTarget {
         this.#trouble(words.full(status.sessions.max, status.full_because));
       } else {
         const created = await api.createSession(this.#avatar, { signal });
-        this.#found(created.id);
+        this.#session = created.id;
+        this.#emit("session", created);
         return status;
       }
       await this.#pause(jitter(LOOK_AGAIN_MS));
       signal.throwIfAborted();
     }
-  }
-
-  #found(id) {
-    this.#session = id;
-    this.#emit("session", id);
   }
 
   /** One connection, from offer to break-off; gives the reason it ended. */

@@ -148,6 +148,20 @@ export const refused = (error) => blocking(
   "error",
 );
 
+export const linkRefused = (error) => passing(
+  "link-refused",
+  "You cannot join with this link",
+  sentence(error.detail),
+  "error",
+);
+
+export const invitationOnly = () => passing(
+  "invitation-only",
+  "Conversations here are by invitation",
+  "Open the link that you were given. Whoever runs the server can make one.",
+  "info",
+);
+
 export const ended = (why) => blocking(
   "ended",
   "This conversation has ended",
