@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -50,6 +50,8 @@ class AvatarSpec(BaseModel):
     voice: VoiceSpec
     greeting: str = ""
     suggestions: list[str] = []
+    acknowledgements: list[Annotated[str, Field(min_length=1, max_length=60)]] = []
+    """Short remarks that cover the wait for a late answer; without any, the language's own."""
     seed: int = 1
     options: dict[str, Any] = {}
     folder: Path

@@ -48,6 +48,11 @@ class Clip:
         self._ends = _word_ends(text, self.words)
 
     @property
+    def aside(self) -> bool:
+        """Whether it is a remark before the reply, and no part of it."""
+        return self.index < 0
+
+    @property
     def waiting(self) -> int:
         """Samples that were received and not yet played."""
         return self.received - self.played

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.avatar import turn_actions
+from avatar_server.avatar.acknowledgements import DEFAULTS, Acknowledgements
 from avatar_server.avatar.audience import Audience
 from avatar_server.avatar.echo import is_echo
 from avatar_server.avatar.inference_client import Inference
@@ -81,9 +82,23 @@ class Conversation:
         self._audience = Audience(self._on_frame, keep_s, build_detector, executor)
         self._page = Page(emit)
         self._talk = TurnTaking(settings.turns)
-        self._requests = Requests(session, inference, playout, clock, self)
+        budget_s = settings.turns.budget_ms / 1000
+        self._requests = Requests(session, inference, playout, clock, self, budget_s)
+        remarks = spec.acknowledgements or DEFAULTS.get(spec.language[:2], [])
+        self._remarks = Acknowledgements(
+            session, inference, remarks if settings.turns.acknowledge else []
+        )
         self._turns = Turns(
-            session, self._talk, self._requests, playout, mouth, clock, self._page, trace
+            session,
+            self._talk,
+            self._requests,
+            playout,
+            mouth,
+            clock,
+            self._page,
+            trace,
+            settings.turns,
+            self._remarks,
         )
         interval_s = settings.turns.partial_interval_ms / 1000
         self._partials = Partials(session, inference, interval_s, self._show_unfinished)
@@ -272,6 +287,8 @@ class Conversation:
             greeting, self._greeting_due = self._greeting_due, ""
             if self._turns.untouched:
                 self._turns.greet(greeting)
+        if self._talk.state == "idle" and not self._greeting_due:
+            self._remarks.tick()
         self._show()
 
     def _on_available(self, available: bool) -> None:
@@ -309,6 +326,7 @@ class Conversation:
         """Stop speaking and give back what is held."""
         self._turns.close()
         self._partials.cancel()
+        self._remarks.close()
         self._requests.close()
         await self._audience.close()
 

@@ -29,6 +29,7 @@ from avatar_server.protocol.messages import (
     InferenceStatus,
     JobFailed,
     OpenSession,
+    Outlook,
     ReplyAudio,
     ReplyEnd,
     Respond,
@@ -50,7 +51,7 @@ class JobLost:
 
 
 Job = Transcribe | CheckEndOfTurn | Respond | Say
-JobEvent = Transcript | EndOfTurn | ReplyAudio | ReplyEnd | JobFailed | JobLost
+JobEvent = Transcript | EndOfTurn | Outlook | ReplyAudio | ReplyEnd | JobFailed | JobLost
 Handler = Callable[[JobEvent], None]
 
 
@@ -234,7 +235,7 @@ class InferenceClient:
         elif isinstance(message, SessionOpened):
             self._opening_since, self._opened_at = None, self._clock.now()
             self._set_available(True)
-        elif isinstance(message, ReplyAudio):
+        elif isinstance(message, ReplyAudio | Outlook):
             if handler := self._jobs.get(message.job):
                 handler(message)
         elif isinstance(message, JobFailed):

@@ -11,15 +11,36 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.avatar.clip import SAMPLE_RATE_HZ, Clip
+from avatar_server.avatar.playout_events import (
+    ClauseStarted,
+    Cut,
+    Expressive,
+    FirstAudible,
+    Mouth,
+    PlayoutEvent,
+    ReplyFinished,
+    WordSpoken,
+)
 from avatar_server.clock import Clock, MonotonicClock
 from avatar_server.protocol.messages import ReplyAudio
-from renderers.contract import VisemeSpan
+
+__all__ = [
+    "SAMPLE_RATE_HZ",
+    "ClauseStarted",
+    "Cut",
+    "Expressive",
+    "FirstAudible",
+    "Mouth",
+    "Playout",
+    "PlayoutEvent",
+    "ReplyFinished",
+    "WordSpoken",
+]
 
 _AUDIBLE = 330
 # -40 dBFS: above the noise floor of synthetic speech, below its softest consonants.
@@ -31,92 +52,6 @@ _MAX_HELD = 4
 # Replies begun on the chance that they are wanted; the oldest goes first.
 
 
-class Mouth(Protocol):
-    """What moves the avatar's mouth. Times are seconds of the playout clock.
-
-    It is called from whichever thread pushes or pulls, while the playout's lock is held: it must
-    be quick and must not call the playout, apart from reading `position`.
-    """
-
-    def add_speech(
-        self, start: float, visemes: Sequence[VisemeSpan], energy: NDArray[np.float32]
-    ) -> None:
-        """A clause's first sample will be played at `start`. `energy`: RMS 0..1 per 10 ms."""
-        ...
-
-    def extend_energy(self, start: float, energy: NDArray[np.float32]) -> None:
-        """More energy is known: of the sound that begins at `start`, within the newest clause."""
-        ...
-
-    def shift_speech(self, after: float, by: float) -> None:
-        """The sound starved at `after`: everything later comes `by` later."""
-        ...
-
-    def cut_speech(self, at: float) -> None:
-        """Nothing is heard from `at` on."""
-        ...
-
-
-@runtime_checkable
-class Expressive(Protocol):
-    """A mouth that belongs to a face."""
-
-    def set_emotion(self, name: str, t: float) -> None:
-        """Look `name` (neutral, happy, …) from `t` (s of the playout clock) on, for a while."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseStarted:
-    """A clause's first sample was pulled; `position` in seconds of the playout clock."""
-
-    turn: int
-    clause: int
-    text: str
-    position: float
-
-
-@dataclass(frozen=True, slots=True)
-class WordSpoken:
-    """A word began. `spoken` is the clause's `text` up to and with it."""
-
-    turn: int
-    clause: int
-    text: str
-    spoken: str
-    position: float
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAudible:
-    """The first sample of a reply that can be heard was pulled; `at` is the moment (clock)."""
-
-    turn: int
-    at: float
-    position: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyFinished:
-    """A reply was played to its end."""
-
-    turn: int
-    heard: str
-    position: float
-
-
-PlayoutEvent = ClauseStarted | WordSpoken | FirstAudible | ReplyFinished
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What had been heard of a reply when it was cut, and what of it was left."""
-
-    heard: str
-    rest: str
-    audible: bool
-
-
 @dataclass(slots=True)
 class _Reply:
     key: str
@@ -125,6 +60,7 @@ class _Reply:
     current: int = 0
     ended: bool = False
     audible: bool = False
+    aside_audible: bool = False
 
     @property
     def waiting(self) -> int:
@@ -223,6 +159,27 @@ class Playout:
             for clip in reply.clips:
                 self._schedule(reply, clip, clip.energy())
 
+    def add_aside(self, key: str, pieces: Sequence[ReplyAudio]) -> bool:
+        """Play a remark of one or more clauses before the reply that plays, as no part of it.
+
+        False, and nothing is played, where sound of the reply is there already.
+        """
+        with self._lock:
+            reply = self._active
+            if reply is None or reply.key != key or reply.clips or reply.ended:
+                return False
+            for piece in pieces:
+                if piece.piece == 0:
+                    clip = Clip(-1 - len(reply.clips), piece.text, piece.words, piece.visemes)
+                    reply.clips.append(clip)
+                clip = reply.clips[-1]
+                clip.add(np.frombuffer(piece.pcm, dtype="<i2").astype(np.int16))
+                if piece.last:
+                    clip.close()
+            for clip in reply.clips:
+                self._schedule(reply, clip, clip.energy())
+            return True
+
     def drop(self, key: str) -> None:
         """Forget a held reply."""
         with self._lock:
@@ -236,11 +193,11 @@ class Playout:
                 return Cut("", "", audible=False)
             self._active = None
             clips = reply.clips
-            heard = _joined(clip.heard() for clip in clips[: reply.current + 1])
+            heard = _joined(c.heard() for c in clips[: reply.current + 1] if not c.aside)
             rest = _joined(
                 clip.text[len(clip.heard()) :] if number == reply.current else clip.text
                 for number, clip in enumerate(clips)
-                if number >= reply.current
+                if number >= reply.current and not clip.aside
             )
             self._tail = np.zeros(0, np.int16)
             if reply.current < len(clips) and clips[reply.current].begun:
@@ -328,16 +285,18 @@ class Playout:
         if count and clip.starved:
             clip.starved = False
             _ramp(out[done : done + min(count, _RAMP_SAMPLES)], rising=True)
-        if not reply.audible:
+        if not (reply.aside_audible if clip.aside else reply.audible):
             loud = np.flatnonzero(np.abs(out[done : done + count].astype(np.int32)) > _AUDIBLE)
             if len(loud):
-                reply.audible = True
+                reply.aside_audible = reply.aside_audible or clip.aside
+                reply.audible = not clip.aside
                 first = done + int(loud[0])
                 self._events.append(
                     FirstAudible(
                         reply.turn,
                         now + first / SAMPLE_RATE_HZ,
                         (self._position + first) / SAMPLE_RATE_HZ,
+                        clip.aside,
                     )
                 )
         for word, spoken in clip.words_begun():
@@ -385,7 +344,7 @@ class Playout:
 
     def _finish(self, reply: _Reply, done: int) -> None:
         self._active = None
-        heard = _joined(clip.text for clip in reply.clips)
+        heard = _joined(clip.text for clip in reply.clips if not clip.aside)
         position = (self._position + done) / SAMPLE_RATE_HZ
         self._events.append(ReplyFinished(reply.turn, heard, position))
 

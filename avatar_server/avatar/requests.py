@@ -19,6 +19,7 @@ from avatar_server.protocol.messages import (
     CheckEndOfTurn,
     EndOfTurn,
     JobFailed,
+    Outlook,
     ReplyAudio,
     ReplyEnd,
     Respond,
@@ -54,7 +55,10 @@ class Requests:
         playout: Playout,
         clock: Clock,
         listener: Listener,
+        budget_s: float,
     ) -> None:
+        """`budget_s`: what a turn may take, from the viewer's last voiced sample."""
+        self._budget_s = budget_s
         self._session = session
         self._inference, self._playout, self._clock = inference, playout, clock
         self._listener = listener
@@ -117,12 +121,18 @@ class Requests:
             job=check.transcribe_job,
             purpose="speculative",
             pcm=check.pcm.tobytes(),
+            budget_s=self._left_s(check.at),
         )
         self._inference.submit(job, lambda event: self._on_transcript(check, event))
 
     def _ask_end_of_turn(self, check: CheckRun) -> None:
         pcm = check.pcm[-_END_OF_TURN_SAMPLES:].tobytes()
-        job = CheckEndOfTurn(session=self._session, job=check.end_of_turn_job, pcm=pcm)
+        job = CheckEndOfTurn(
+            session=self._session,
+            job=check.end_of_turn_job,
+            pcm=pcm,
+            budget_s=self._left_s(check.at),
+        )
         self._inference.submit(job, lambda event: self._on_end_of_turn(check, event))
 
     def _on_transcript(self, check: CheckRun, event: JobEvent) -> None:
@@ -153,7 +163,8 @@ class Requests:
     def prepare(self, check: int, text: str, earlier: History) -> None:
         """Begin a reply on the chance that the turn ends with `check`."""
         if check in self._checks and self._prepared is None:
-            self._prepared = self.respond(text, earlier, speculative=True)
+            at = self._checks[check].at
+            self._prepared = self.respond(text, earlier, at, speculative=True)
 
     def take_prepared(self, text: str) -> ReplyRun | None:
         """The prepared reply where it answers `text` and is well; else it is cancelled."""
@@ -166,8 +177,13 @@ class Requests:
         self.cancel_reply(prepared)
         return None
 
-    def respond(self, text: str, earlier: History, *, speculative: bool = False) -> ReplyRun:
-        """Begin a reply to `text`; its sound goes to the playout, held until it is committed."""
+    def respond(
+        self, text: str, earlier: History, at: float, *, speculative: bool = False
+    ) -> ReplyRun:
+        """Begin a reply to `text`; its sound goes to the playout, held until it is committed.
+
+        `at`: when the viewer's last word was heard, for the turn's budget.
+        """
         reply = ReplyRun(self._job("respond"), text, self._clock.now())
         job = Respond(
             session=self._session,
@@ -176,6 +192,7 @@ class Requests:
             history=list(earlier),
             brief=self.brief,
             speculative=speculative,
+            budget_s=self._left_s(at),
         )
         self._inference.submit(job, lambda event: self._on_reply(reply, event))
         return reply
@@ -196,7 +213,9 @@ class Requests:
     def _on_reply(self, reply: ReplyRun, event: JobEvent) -> None:
         if reply.failed:
             return
-        if isinstance(event, ReplyAudio):
+        if isinstance(event, Outlook):
+            reply.expected_at = self._clock.now() + event.first_sound_s
+        elif isinstance(event, ReplyAudio):
             if reply.first_sound is None:
                 reply.first_sound = self._clock.now()
             if not self._playout.push(reply.job, event):
@@ -232,6 +251,9 @@ class Requests:
         for number in list(self._checks):
             self.cancel_check(number)
         self.cancel_check(None)
+
+    def _left_s(self, at: float) -> float:
+        return round(at + self._budget_s - self._clock.now(), 3)
 
     def _job(self, kind: str) -> str:
         self._jobs += 1

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from avatar_server.protocol.messages import JobTiming, ReplyEnd, StageSpan, TurnTrace
+from avatar_server.avatar.ledger import ledger, overran
+from avatar_server.protocol.messages import (
+    JobTiming,
+    LedgerEntry,
+    ReplyEnd,
+    StageSpan,
+    TurnTrace,
+)
 
 Kind = Literal["speech", "text", "greeting"]
 Outcome = Literal["answered", "interrupted", "failed", "empty"]
@@ -40,6 +48,8 @@ class ReplyRun:
     text: str
     sent: float
     say: bool = False
+    expected_at: float | None = None
+    """When its first sound can be expected, as inference foresees it."""
     first_sound: float | None = None
     end: ReplyEnd | None = None
     failed: bool = False
@@ -63,6 +73,8 @@ class TurnRun:
     reply: ReplyRun
     check: CheckRun | None = None
     audible: float | None = None
+    acknowledged: float | None = None
+    """When a remark was begun that covers the wait; then, when it was heard."""
     lost_at: float | None = None
     incomplete: bool = False
 
@@ -103,18 +115,66 @@ class TurnRun:
                 add("playout", max(self.committed, reply.first_sound), self.audible)
         return spans
 
+    def path(self) -> list[tuple[str, float]]:
+        """What took the time up to the first audible sample, one after the other: (stage, s).
+
+        Recognition and the reply run while the silence is still awaited that ends the turn; where
+        the reply was there first, all of that time is the end of turn's.
+        """
+        if self.audible is None:
+            return []
+        check, reply = self.check, self.reply
+        sound = reply.first_sound if reply.first_sound is not None else self.audible
+        if sound <= self.committed:
+            marks = [("endpoint", self.committed)]
+        else:
+            known = reply.end.stages_ms if reply.end else {}
+            found = reply.sent + (known.get("queued", 0.0) + known.get("retrieve", 0.0)) / 1000
+            spoken = sound - known.get("tts_first_piece", 0.0) / 1000
+            marks = []
+            if check is not None and check.transcribed is not None:
+                marks += [("endpoint", check.sent), ("stt", check.transcribed)]
+            marks += [("endpoint", reply.sent), ("facts", found), ("llm", spoken), ("tts", sound)]
+        path = []
+        now = self.at
+        for stage, end in [*marks, ("playout", self.audible)]:
+            path.append((stage, max(0.0, end - now)))
+            now = max(now, end)
+        return path
+
+    def ledger(self, budget_ms: float, shares: Mapping[str, float]) -> list[LedgerEntry]:
+        """Where the time of a viewer's turn went; empty for a turn of the avatar's own."""
+        return [] if self.latency_ms is None else ledger(self.path(), budget_ms, shares)
+
+    @property
+    def acknowledged_ms(self) -> float | None:
+        """From the viewer's last voiced sample to the remark that covered the wait."""
+        return None if self.acknowledged is None else round((self.acknowledged - self.at) * 1000, 1)
+
     def stages_ms(self) -> dict[str, tuple[float, float]]:
         """`stages` as [start, end] in ms."""
         return {s.stage: (round(s.start * 1e3, 1), round(s.end * 1e3, 1)) for s in self.stages()}
 
-    def trace(self, session: str, outcome: Outcome, heard: str) -> TurnTrace:
+    def trace(
+        self,
+        session: str,
+        outcome: Outcome,
+        heard: str,
+        budget_ms: float,
+        shares: Mapping[str, float],
+    ) -> TurnTrace:
         """What is reported of the turn when it is over."""
+        entries = self.ledger(budget_ms, shares)
         return TurnTrace(
             session=session,
             turn=self.turn,
             kind=self.kind,
             voice_to_voice_ms=self.latency_ms if self.kind == "speech" else None,
             stages=self.stages(),
+            budget_ms=budget_ms,
+            ledger=entries,
+            overran=overran(entries, budget_ms),
+            acknowledged_ms=self.acknowledged_ms,
             outcome=outcome,
             viewer_text=self.text,
             reply_text=heard,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from avatar_server.avatar import history
+from avatar_server.avatar.acknowledgements import Acknowledgements
 from avatar_server.avatar.page import Page
 from avatar_server.avatar.playout import (
     ClauseStarted,
@@ -21,6 +22,7 @@ from avatar_server.avatar.turn_actions import BargeIn, CommitTurn
 from avatar_server.avatar.turn_run import CheckRun, Kind, Outcome, ReplyRun, TurnRun
 from avatar_server.avatar.turn_taking import TurnTaking
 from avatar_server.clock import Clock
+from avatar_server.config import TurnSettings
 from avatar_server.protocol import events
 from avatar_server.protocol.messages import TurnTrace
 
@@ -46,7 +48,10 @@ class Turns:
         clock: Clock,
         page: Page,
         trace: Callable[[TurnTrace], None],
+        settings: TurnSettings,
+        remarks: Acknowledgements,
     ) -> None:
+        self._settings, self._remarks = settings, remarks
         self._session, self._talk, self._requests = session, talk, requests
         self._playout, self._clock, self._page, self._trace = playout, clock, page, trace
         self._face = mouth if isinstance(mouth, Expressive) else None
@@ -82,7 +87,9 @@ class Turns:
         text, earlier = self._history[-1].text, self._history[:-1]
         self._page.heard(action.turn, action.text, final=True)
         check = self._requests.close_check(action.check)
-        reply = self._requests.take_prepared(text) or self._requests.respond(text, earlier)
+        reply = self._requests.take_prepared(text) or self._requests.respond(
+            text, earlier, action.at
+        )
         self._begin(action.turn, action.viewer, action.kind, action.text, action.at, reply, check)
 
     def greet(self, text: str) -> None:
@@ -106,7 +113,7 @@ class Turns:
         if rest:
             self._begin(turn, viewer, "greeting", "", now, self._requests.say(rest))
         else:
-            reply = self._requests.respond(question, self._history[:-1])
+            reply = self._requests.respond(question, self._history[:-1], now)
             self._begin(turn, viewer, "text", question, now, reply)
 
     def _begin(
@@ -158,7 +165,7 @@ class Turns:
         if turn.reply.say:
             turn.reply = self._requests.say(turn.reply.text)
         else:
-            turn.reply = self._requests.respond(turn.reply.text, self._history[:-1])
+            turn.reply = self._requests.respond(turn.reply.text, self._history[:-1], turn.at)
         self._playout.commit(turn.reply.job, turn.turn)
 
     def on_playout(self) -> None:
@@ -168,6 +175,9 @@ class Turns:
             if turn is None or turn.turn != event.turn:
                 continue
             match event:
+                case FirstAudible() if event.aside:
+                    turn.acknowledged = event.at
+                    self._talk.on_reply_started(event.turn)
                 case FirstAudible():
                     turn.audible = turn.audible or event.at
                     self._talk.on_reply_started(event.turn)
@@ -179,10 +189,35 @@ class Turns:
                     self._finished(turn, event.heard)
 
     def tick(self, now: float) -> None:
-        """Give up a reply that was lost too long ago."""
+        """Give up a reply that was lost too long ago; cover the wait for one that is late."""
         turn = self._turn
+        if turn is not None:
+            self._acknowledge(turn, now)
         if turn is not None and turn.lost_at is not None and now - turn.lost_at > PATIENCE_S:
             self._give_up(turn, "gave_up", "I am still not back. Please ask again later.")
+
+    def _acknowledge(self, turn: TurnRun, now: float) -> None:
+        """Say "Let me think." where the answer will be so late that silence would trouble."""
+        reply, settings = turn.reply, self._settings
+        if (
+            not settings.acknowledge
+            or turn.acknowledged is not None
+            or reply.first_sound is not None
+            or not reply.open
+            or turn.kind == "greeting"
+            or turn.lost_at is not None
+        ):
+            return
+        late_at = turn.at + (settings.budget_ms + settings.acknowledge_miss_ms) / 1000
+        expected = reply.expected_at
+        if expected is not None and expected > now:
+            wait_s = expected - now if expected >= late_at else 0.0
+        else:
+            # Nothing was foreseen, or wrongly: what is as late as this may take as long again.
+            wait_s = now - turn.at if now >= late_at else 0.0
+        remark = self._remarks.fitting(wait_s)
+        if remark is not None and self._playout.add_aside(reply.job, remark.pieces):
+            turn.acknowledged = now
 
     # --- ending ---------------------------------------------------------------------------------
 
@@ -231,10 +266,19 @@ class Turns:
     def _close(self, turn: TurnRun, outcome: Outcome, heard: str) -> None:
         self._turn = None
         self._history = history.with_reply(self._history, heard, outcome == "interrupted")
+        budget_ms = float(self._settings.budget_ms)
+        shares = {str(stage): share for stage, share in self._settings.budget_shares.items()}
+        trace = turn.trace(self._session, outcome, heard, budget_ms, shares)
         self._page.emit(
             events.TurnDone(
-                turn=turn.turn, voice_to_voice_ms=turn.latency_ms, stages_ms=turn.stages_ms()
+                turn=turn.turn,
+                voice_to_voice_ms=turn.latency_ms,
+                stages_ms=turn.stages_ms(),
+                budget_ms=budget_ms,
+                ledger_ms={e.stage: (e.took_ms, e.granted_ms) for e in trace.ledger},
+                overran=trace.overran,
+                acknowledged_ms=trace.acknowledged_ms,
             ),
             None,
         )
-        self._trace(turn.trace(self._session, outcome, heard))
+        self._trace(trace)

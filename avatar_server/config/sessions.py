@@ -40,6 +40,9 @@ class SessionSettings(Section):
         return otherwise if self.max_sessions == "auto" else self.max_sessions
 
 
+BudgetStage = Literal["endpoint", "stt", "route", "facts", "llm", "tts", "playout"]
+
+
 class TurnSettings(Section):
     """Turn-taking."""
 
@@ -65,3 +68,19 @@ class TurnSettings(Section):
     """Partial transcripts while the viewer speaks, this often; 0 for none."""
     budget_ms: int = Field(default=1_200, ge=200)
     """Voice-to-voice latency that a turn may take."""
+    budget_shares: dict[BudgetStage, Annotated[float, Field(ge=0, le=1)]] = Field(
+        default={
+            "endpoint": 0.25,
+            "stt": 0.2,
+            "route": 0.05,
+            "facts": 0.03,
+            "llm": 0.27,
+            "tts": 0.13,
+            "playout": 0.07,
+        }
+    )
+    """What each stage is granted of it, relative to those that happen; what one saves flows on."""
+    acknowledge: bool = True
+    """Cover the wait for an answer that will be late with a short remark ("Let me think.")."""
+    acknowledge_miss_ms: int = Field(default=500, ge=0)
+    """An answer must be foreseen to miss the budget by this much: a short wait is better silent."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from avatar_server.clock import Clock
 from avatar_server.config import LlmSettings
+from avatar_server.inference.budget import TurnBudget
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
 from avatar_server.inference.planning import Call, Planner, Silence
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
 from avatar_server.inference.workers import Workers
-from avatar_server.protocol.messages import HistoryItem, Message, ReplyAudio, ReplyEnd
+from avatar_server.protocol.messages import HistoryItem, Message, Outlook, ReplyAudio, ReplyEnd
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class _Progress:
     clauses: int = 0
     emotion: str = "neutral"
     stages_ms: dict[str, float] = field(default_factory=dict)
+    foreseen: tuple[str, int, float] | None = None
 
     def mark(self, stage: str, seconds: float) -> None:
         self.stages_ms.setdefault(stage, round(seconds * 1e3, 1))
@@ -79,18 +82,22 @@ class ReplyMaker:
         session: str,
         job: str,
         voice: Voice,
+        budget: TurnBudget,
         send: Callable[[Message], None],
     ) -> None:
         self._tools = tools
         self._session = session
         self._job = job
         self._voice = voice
+        self._budget = budget
+        self._ahead = False
         self._send = send
         self._stream = f"{session}/{job}"
         self._progress = _Progress(tools.clock.now())
 
-    async def say(self, text: str) -> None:
-        """Speak `text` as it is."""
+    async def say(self, text: str, *, ahead: bool = False) -> None:
+        """Speak `text` as it is; `ahead`: while there is nothing else to do."""
+        self._ahead = ahead
         await self._speak_all(_once(text))
         self._end()
 
@@ -112,13 +119,15 @@ class ReplyMaker:
         plan = await planner.plan(text, history, progress.mark)
         match plan:
             case Direct():
-                pieces = _once(plan.text)
+                pieces, kind = _once(plan.text), "reply.known"
             case Call():
-                pieces = self._call(planner, plan, committed)
+                pieces, kind = self._call(planner, plan, committed), "reply.called"
             case Generate():
-                pieces = self._generate(responder, plan, text, brief)
+                pieces, kind = self._generate(responder, plan, text, brief), "reply.made"
             case Silence():
-                pieces = _nothing()
+                pieces, kind = _nothing(), ""
+        if kind:
+            self._foresee(kind, len(text))
         await self._speak_all(pieces)
         planner.said(progress.text)
         progress.emotion = responder.emotion(text, progress.text)
@@ -134,6 +143,24 @@ class ReplyMaker:
         said = await planner.call(call)
         self._progress.mark("tool", self._tools.clock.now() - began)
         yield said
+
+    def _foresee(self, kind: str, size: int) -> None:
+        """Say when the first sound can be expected, as it was with earlier replies of the kind."""
+        costs, progress = self._tools.workers.costs, self._progress
+        progress.foreseen = (kind, size, self._tools.clock.now())
+        if costs.seen(kind):
+            expected_s = costs.expected_s(kind, size)
+            self._send(Outlook(job=self._job, first_sound_s=round(expected_s, 3)))
+
+    def _sounded(self) -> None:
+        """The first sound is there."""
+        tools, progress = self._tools, self._progress
+        now = tools.clock.now()
+        progress.mark("first_audio", now - progress.received)
+        if progress.foreseen is not None:
+            kind, size, since = progress.foreseen
+            tools.workers.observe(kind, size, now - since)
+            progress.foreseen = None
 
     def _end(self) -> None:
         progress = self._progress
@@ -159,6 +186,7 @@ class ReplyMaker:
             plan.messages,
             max_tokens=plan.max_tokens,
             stop=responder.stop,
+            priority=round(self._budget.due * 100),
         )
         with tools.workers.holding(tools.llm_device):
             async with contextlib.aclosing(tools.llm.stream(request)) as pieces:
@@ -204,15 +232,23 @@ class ReplyMaker:
                         # The next sentence comes only when it is whole: not to be waited for.
                         certain += cutter.flush()
                     for clause in certain:
-                        self._progress.mark("llm_first_clause", clock.now() - began)
+                        self._first_clause(clock.now() - began)
                         await clauses.put(clause)
             for clause in cutter.flush():
-                self._progress.mark("llm_first_clause", clock.now() - began)
+                self._first_clause(clock.now() - began)
                 await clauses.put(clause)
         except Exception as error:
             await clauses.put(error)
         else:
             await clauses.put(None)
+
+    def _first_clause(self, seconds: float) -> None:
+        progress = self._progress
+        if progress.foreseen is not None and "llm_first_clause" not in progress.stages_ms:
+            kind, size, _ = progress.foreseen
+            if kind == "reply.made":
+                self._tools.workers.observe("llm", size, seconds)
+        progress.mark("llm_first_clause", seconds)
 
     async def _speak(self, clause: str) -> None:
         tools, voice, progress = self._tools, self._voice, self._progress
@@ -228,13 +264,19 @@ class ReplyMaker:
         number, progress.clauses = progress.clauses, progress.clauses + 1
         progress.text = f"{progress.text} {shown}".strip()
         running = tools.workers["tts"].start(
-            self._session, make, size=len(spoken), stream=self._stream, seconds_of=_seconds
+            self._session,
+            make,
+            size=len(spoken),
+            deadline=math.inf if self._ahead else self._budget.deadline("tts", tools.workers.costs),
+            best_effort=self._ahead,
+            stream="" if self._ahead else self._stream,
+            seconds_of=_seconds,
         )
         count = 0
         async with contextlib.aclosing(running.results()) as results:
             async for piece in results:
                 progress.mark("tts_first_piece", tools.clock.now() - began)
-                progress.mark("first_audio", tools.clock.now() - progress.received)
+                self._sounded()
                 first = count == 0
                 self._send(
                     ReplyAudio(

@@ -17,6 +17,7 @@ import numpy as np
 from avatar_server.avatar_routes import read_routes
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
+from avatar_server.inference.budget import TurnBudget
 from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.responder import Responder
@@ -366,6 +367,7 @@ class InferenceService:
         result, timing = await self._workers["stt"].call(
             message.session,
             lambda: models.recogniser.transcribe(pcm, message.language),
+            deadline=self._deadline("stt", message.budget_s),
             size=len(pcm) / SPEECH_RATE_HZ,
             best_effort=partial,
             timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
@@ -388,7 +390,10 @@ class InferenceService:
         pcm = _samples(message.pcm)
         models, _ = await self._loaded(session)
         probability, timing = await self._workers["endpoint"].call(
-            message.session, lambda: models.end_of_turn.probability(pcm), timeout_s=JOB_TIMEOUT_S
+            message.session,
+            lambda: models.end_of_turn.probability(pcm),
+            deadline=self._deadline("stt", message.budget_s),
+            timeout_s=JOB_TIMEOUT_S,
         )
         self._count("endpoint", {"endpoint": timing.ran * 1e3})
         self._waits.add(timing.queued)
@@ -397,7 +402,7 @@ class InferenceService:
     async def _respond(self, session: _Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
         assert session.planner is not None
-        maker = self._maker(session, message.job, tools)
+        maker = self._maker(session, message.job, tools, self._budget(message.budget_s))
         committed = session.uncommitted.get(message.job)
         if committed is None:
             committed = asyncio.Event()
@@ -409,9 +414,20 @@ class InferenceService:
 
     async def _say(self, session: _Session, message: Say) -> None:
         _, tools = await self._loaded(session)
-        await self._maker(session, message.job, tools).say(message.text)
+        maker = self._maker(session, message.job, tools, self._budget(None))
+        await maker.say(message.text, ahead=message.ahead)
 
-    def _maker(self, session: _Session, job: str, tools: ReplyTools) -> ReplyMaker:
+    def _budget(self, left_s: float | None) -> TurnBudget:
+        """Of a turn that has `left_s` left of its budget; where that is not known, all of it."""
+        whole_s = self._settings.turns.budget_ms / 1e3
+        return TurnBudget(self._clock.now() + (whole_s if left_s is None else left_s))
+
+    def _deadline(self, stage: str, left_s: float | None) -> float:
+        return self._budget(left_s).deadline(stage, self._workers.costs)
+
+    def _maker(
+        self, session: _Session, job: str, tools: ReplyTools, budget: TurnBudget
+    ) -> ReplyMaker:
         assert session.voice is not None
 
         def send(message: Message) -> None:
@@ -420,7 +436,7 @@ class InferenceService:
                 self._waits.add(stages.get("queued", 0.0) / 1e3)
             self._send(session.peer, message)
 
-        return ReplyMaker(tools, session.opened.session, job, session.voice, send)
+        return ReplyMaker(tools, session.opened.session, job, session.voice, budget, send)
 
 
 def _samples(pcm: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -316,6 +316,11 @@ class Workers:
     def __getitem__(self, engine: str) -> EngineWorker:
         return self._workers[engine]
 
+    @property
+    def costs(self) -> CostModel:
+        """What the work cost so far, for predicting."""
+        return self.scheduler.costs
+
     def depths(self) -> dict[str, int]:
         """Jobs waiting for each engine."""
         return {name: worker.depth for name, worker in self._workers.items()}

@@ -122,6 +122,17 @@ class Metrics:
             buckets=STAGE_BUCKETS_S,
             registry=registry,
         )
+        self.over_budget = Counter(
+            "avatar_turns_over_budget_total",
+            "Turns that missed their budget, by the stage that overran most.",
+            ["stage"],
+            registry=registry,
+        )
+        self.acknowledged = Counter(
+            "avatar_turns_acknowledged_total",
+            "Turns whose wait was covered by a remark.",
+            registry=registry,
+        )
         self.inference_ready = Gauge(
             "avatar_inference_ready", "1 while the models can answer.", registry=registry
         )
@@ -204,6 +215,10 @@ class Metrics:
         self.turns.labels(trace.kind, trace.outcome).inc()
         if trace.voice_to_voice_ms is not None:
             self.voice_to_voice_s.observe(trace.voice_to_voice_ms / 1e3)
+        if trace.overran:
+            self.over_budget.labels(trace.overran).inc()
+        if trace.acknowledged_ms is not None:
+            self.acknowledged.inc()
         for span in trace.stages:
             self.stage_s.labels(span.stage).observe(max(0.0, span.end - span.start))
 

@@ -64,11 +64,20 @@ class Interrupted(Event):
 
 
 class TurnDone(Event):
-    """A turn's figures for the overlay. Stages are [start, end] ms from the end of speech."""
+    """A turn's figures for the overlay. Stages are [start, end] ms from the end of speech.
+
+    `ledger_ms` says of each stage what it took and what it was granted of the budget; `overran`
+    names the stage that is to blame where the budget was missed. `acknowledged_ms` is when an
+    acknowledgement was heard before the answer.
+    """
 
     turn: int
     voice_to_voice_ms: float | None
     stages_ms: dict[str, tuple[float, float]]
+    budget_ms: float = 0.0
+    ledger_ms: dict[str, tuple[float, float]] = {}
+    overran: str = ""
+    acknowledged_ms: float | None = None
 
 
 class Stats(Event):

@@ -125,14 +125,31 @@ class StageSpan(msgspec.Struct, kw_only=True):
     end: float
 
 
+class LedgerEntry(msgspec.Struct, kw_only=True):
+    """What a stage took of a turn's budget, and what it was granted of what was left then."""
+
+    stage: str
+    granted_ms: float
+    took_ms: float
+
+
 class TurnTrace(Message):
-    """A finished turn: when each stage ran, and the latency the viewer felt."""
+    """A finished turn: when each stage ran, and the latency the viewer felt.
+
+    `ledger` accounts for all the time up to the answer's first audible sample, each moment once;
+    `overran` is the stage that took most over what it was granted, where `budget_ms` was missed.
+    `acknowledged_ms` is when an acknowledgement was heard before the answer.
+    """
 
     session: str
     turn: int
     kind: Literal["speech", "text", "greeting"]
     voice_to_voice_ms: float | None = None
     stages: list[StageSpan] = []
+    budget_ms: float = 0.0
+    ledger: list[LedgerEntry] = []
+    overran: str = ""
+    acknowledged_ms: float | None = None
     outcome: Literal["answered", "interrupted", "failed", "empty"] = "answered"
     viewer_text: str = ""
     reply_text: str = ""
@@ -174,6 +191,8 @@ class Transcribe(Message):
     purpose: Literal["partial", "speculative", "final"]
     pcm: bytes
     language: str | None = None
+    budget_s: float | None = None
+    """What is left of the turn's budget when this is sent; none: nobody waits by the clock."""
 
 
 class CheckEndOfTurn(Message):
@@ -182,6 +201,7 @@ class CheckEndOfTurn(Message):
     session: str
     job: str
     pcm: bytes
+    budget_s: float | None = None
 
 
 class HistoryItem(msgspec.Struct, kw_only=True):
@@ -205,6 +225,7 @@ class Respond(Message):
     brief: bool = False
     """One sentence will do: the machine has too much to do."""
     speculative: bool = False
+    budget_s: float | None = None
 
 
 class Commit(Message):
@@ -215,11 +236,15 @@ class Commit(Message):
 
 
 class Say(Message):
-    """Speak fixed text (a greeting, an apology): answered like `Respond`."""
+    """Speak fixed text (a greeting, an apology): answered like `Respond`.
+
+    `ahead`: nobody waits for it; it is made while there is nothing else to do.
+    """
 
     session: str
     job: str
     text: str
+    ahead: bool = False
 
 
 class Cancel(Message):
@@ -279,6 +304,13 @@ class Word(msgspec.Struct, kw_only=True, array_like=True):
     text: str
     start: float
     end: float
+
+
+class Outlook(Message):
+    """How long it takes from now until a reply's first sound, as far as can be foreseen."""
+
+    job: str
+    first_sound_s: float
 
 
 class ReplyAudio(Message):
@@ -360,7 +392,14 @@ AvatarToInference = (
     | Buffered
 )
 InferenceToAvatar = (
-    SessionOpened | Transcript | EndOfTurn | ReplyAudio | ReplyEnd | JobFailed | InferenceStatus
+    SessionOpened
+    | Transcript
+    | EndOfTurn
+    | Outlook
+    | ReplyAudio
+    | ReplyEnd
+    | JobFailed
+    | InferenceStatus
 )
 ToInference = AvatarToInference | AskInferenceStatus
 AnyMessage = (

@@ -21,6 +21,7 @@ from avatar_server.protocol import events
 from avatar_server.protocol.messages import (
     CheckEndOfTurn,
     EndOfTurn,
+    Outlook,
     ReplyAudio,
     ReplyEnd,
     Respond,
@@ -84,6 +85,7 @@ class FakeInference:
     stt_s: float = 0.2
     end_of_turn_s: float = 0.15
     first_sound_s: float = 0.3
+    outlook_s: float | None = None
     clause_s: float = 0.2
     pieces: int = 3
     submitted: list[Job] = field(default_factory=list)
@@ -108,9 +110,12 @@ class FakeInference:
                 result = EndOfTurn(job=job.job, probability=self.probability)
                 self._finish(self.end_of_turn_s, job.job, result)
             case Respond():
-                self._speak(job.job, self.reply)
+                if self.outlook_s is not None:
+                    outlook = Outlook(job=job.job, first_sound_s=self.outlook_s)
+                    self.later.after(0.01, lambda: self._emit(job.job, outlook))
+                self._speak(job.job, self.reply, self.first_sound_s)
             case Say():
-                self._speak(job.job, [job.text])
+                self._speak(job.job, [job.text], min(self.first_sound_s, 0.3))
 
     def cancel(self, job: str) -> None:
         if self.open.pop(job, None):
@@ -153,8 +158,7 @@ class FakeInference:
 
         self.later.after(after, finish)
 
-    def _speak(self, job: str, clauses: list[str]) -> None:
-        at = self.first_sound_s
+    def _speak(self, job: str, clauses: list[str], at: float) -> None:
         for number, text in enumerate(clauses):
             for piece in clause_pieces(job, number, text, self.pieces):
                 self.later.after(at, lambda piece=piece: self._emit(job, piece))
@@ -225,7 +229,9 @@ class Simulation:
         self.inference = FakeInference(self.later)
         self.mouth = RecordingMouth()
         self.playout = Playout(self.mouth, clock=self.clock)
-        self.settings: Settings = settings_from_values({"turns": overrides})
+        self.settings: Settings = settings_from_values(
+            {"turns": {"acknowledge": False, **overrides}}
+        )
         self.events: list[tuple[float, events.ServerEvent, str | None]] = []
         self.traces: list[TurnTrace] = []
         self.heard: list[NDArray[np.int16]] = []

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from avatar_server.clock import MonotonicClock
-from avatar_server.config import Settings
+from avatar_server.config import Settings, settings_from_values
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, EngineMetrics, LlmRequest
 from avatar_server.inference.loading import Models
 from avatar_server.inference.service import JOBS_PER_SESSION, InferenceService
@@ -30,6 +30,7 @@ from avatar_server.protocol.messages import (
     JobFailed,
     Message,
     OpenSession,
+    Outlook,
     ReplyAudio,
     ReplyEnd,
     Respond,
@@ -120,12 +121,14 @@ class Lengths:
 class Bench:
     """A service, and what it sent to whom."""
 
-    def __init__(self, words: Callable[[LlmRequest], Sequence[str]]) -> None:
+    def __init__(
+        self, words: Callable[[LlmRequest], Sequence[str]], settings: Settings | None = None
+    ) -> None:
         self.sent: list[tuple[bytes, Message]] = []
         self.arrived = asyncio.Event()
         self.llm = FakeLlm(words)
         self.voice = FakeVoice()
-        self.service = InferenceService(Settings(), MonotonicClock(), self._send)
+        self.service = InferenceService(settings or Settings(), MonotonicClock(), self._send)
 
     def models(self) -> Models:
         def transcribe(pcm: Any, language: str | None) -> Any:
@@ -501,5 +504,89 @@ def test_a_voice_that_cannot_be_had_is_replaced() -> None:
         async with bench() as b:
             assert (await b.opened(voice="none", voice_fallbacks=["nor", "other"])).voice == "other"
             assert (await b.opened("t", voice="none")).voice == "plain"
+
+    run(test)
+
+
+def test_a_reply_of_a_kind_seen_before_is_foreseen() -> None:
+    async def test() -> None:
+        async with bench() as b:
+            await b.opened()
+            b.say(Respond(session="s", job="1", text="What is this?", budget_s=0.9))
+            await b.end("1")
+            assert not [m for _, m in b.sent if isinstance(m, Outlook)]
+            b.say(Respond(session="s", job="2", text="And what is that?", budget_s=0.9))
+            await b.end("2")
+            (outlook,) = [m for _, m in b.sent if isinstance(m, Outlook)]
+            assert outlook.job == "2"
+            assert 0 < outlook.first_sound_s < 5
+            assert b.llm.requests[0].priority <= b.llm.requests[1].priority
+
+    run(test)
+
+
+def test_what_is_due_sooner_is_served_first_whoever_asked_first() -> None:
+    async def test() -> None:
+        async with bench() as b:
+            await b.opened("calm")
+            await b.opened("pressed")
+            release = threading.Event()
+            blocking = asyncio.create_task(
+                b.service._workers["stt"].call("x", lambda: release.wait(10))
+            )
+            await asyncio.sleep(0.02)
+            for session, budget_s in (("calm", 9.0), ("pressed", 0.1)):
+                b.say(
+                    Transcribe(
+                        session=session,
+                        job=session,
+                        purpose="final",
+                        pcm=bytes(32_000),
+                        budget_s=budget_s,
+                    )
+                )
+            await asyncio.sleep(0.02)
+            release.set()
+            await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "calm")
+            order = [m.job for _, m in b.sent if isinstance(m, Transcript)]
+            assert order == ["pressed", "calm"]
+            await blocking
+
+    run(test)
+
+
+def test_speech_made_ahead_waits_behind_what_somebody_waits_for() -> None:
+    async def test() -> None:
+        async with bench() as b:
+            await b.opened()
+            release = threading.Event()
+            blocking = asyncio.create_task(
+                b.service._workers["tts"].call("x", lambda: release.wait(10))
+            )
+            await asyncio.sleep(0.02)
+            b.say(Say(session="s", job="ahead", text="Let me think.", ahead=True))
+            b.say(Say(session="s", job="now", text="Good morning."))
+            await asyncio.sleep(0.02)
+            release.set()
+            await b.end("ahead")
+            ends = [m.job for _, m in b.sent if isinstance(m, ReplyEnd)]
+            assert ends == ["now", "ahead"]
+            await blocking
+
+    run(test)
+
+
+@pytest.mark.parametrize("policy", ["laxity", "edf", "fifo", "fair"])
+def test_every_policy_answers(policy: str) -> None:
+    async def test() -> None:
+        settings = settings_from_values({"scheduler": {"policy": policy}})
+        b = Bench(lambda _: ["It", "is", "a", "lamp."], settings)
+        b.service.start(b.models())
+        try:
+            await b.opened()
+            b.say(Respond(session="s", job="1", text="What is this?"))
+            assert isinstance(await b.end("1"), ReplyEnd)
+        finally:
+            await b.service.close()
 
     run(test)

@@ -51,7 +51,10 @@ export class Overlay {
   }
 
   /** `TurnDone` of the server. */
-  turn({ voice_to_voice_ms: latencyMs, stages_ms: stages }) {
+  turn({
+    voice_to_voice_ms: latencyMs, stages_ms: stages, budget_ms: budgetMs, ledger_ms: ledger,
+    overran, acknowledged_ms: acknowledgedMs,
+  }) {
     if (latencyMs !== null && latencyMs !== undefined) {
       this.#latencies.push(latencyMs);
       this.#lastMs = latencyMs;
@@ -59,7 +62,16 @@ export class Overlay {
       setText("v2v-p50", milliseconds(median(this.#latencies)));
       setText("v2v-count", String(this.#latencies.length));
     }
-    this.#drawStages(Object.entries(stages ?? {}));
+    this.#drawStages(Object.entries(stages ?? {}), ledger ?? {}, overran);
+    const notes = [];
+    if (overran) {
+      const stage = STAGE_NAMES[overran] ?? overran.replaceAll("_", " ");
+      notes.push(`${stage} overran the budget of ${milliseconds(budgetMs)}`);
+    }
+    if (acknowledgedMs !== null && acknowledgedMs !== undefined) {
+      notes.push(`a remark covered the wait from ${milliseconds(acknowledgedMs)}`);
+    }
+    byId("stages").title = notes.join("; ");
   }
 
   /** `Stats` of the server. */
@@ -81,7 +93,7 @@ export class Overlay {
     setText("fig-loss", `${(100 * figures.loss).toFixed(1)} %`);
   }
 
-  #drawStages(stages) {
+  #drawStages(stages, ledger, overran) {
     const spans = stages.filter(([, span]) => Array.isArray(span) && span.length === 2);
     spans.sort((a, b) => a[1][0] - b[1][0]);
     const first = Math.min(0, ...spans.map(([, [start]]) => start));
@@ -101,6 +113,11 @@ export class Overlay {
       const figure = document.createElement("em");
       figure.textContent = milliseconds(end - start);
       row.title = `${Math.round(start)} to ${Math.round(end)} ms after the end of speech`;
+      if (ledger[name]) {
+        const [took, granted] = ledger[name];
+        row.title += `; of the budget ${milliseconds(took)}, granted ${milliseconds(granted)}`;
+      }
+      if (name === overran) row.dataset.overran = "true";
       row.append(label, track, figure);
       return row;
     }));
