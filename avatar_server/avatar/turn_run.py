@@ -129,17 +129,21 @@ class TurnRun:
             marks = [("endpoint", self.committed)]
         else:
             known = reply.end.stages_ms if reply.end else {}
-            found = reply.sent + (known.get("queued", 0.0) + known.get("retrieve", 0.0)) / 1000
+            waited_ms, route_ms = known.get("queued", 0.0), known.get("route", 0.0)
+            routed = reply.sent + (waited_ms + route_ms) / 1000 if route_ms else reply.sent
+            found = reply.sent + (waited_ms + route_ms + known.get("retrieve", 0.0)) / 1000
             spoken = sound - known.get("tts_first_piece", 0.0) / 1000
             marks = []
             if check is not None and check.transcribed is not None:
                 marks += [("endpoint", check.sent), ("stt", check.transcribed)]
-            marks += [("endpoint", reply.sent), ("facts", found), ("llm", spoken), ("tts", sound)]
+            marks += [("endpoint", reply.sent), ("route", routed), ("facts", found)]
+            marks += [("llm", spoken), ("tts", sound)]
         path = []
         now = self.at
         for stage, end in [*marks, ("playout", self.audible)]:
-            path.append((stage, max(0.0, end - now)))
-            now = max(now, end)
+            if end > now:
+                path.append((stage, end - now))
+                now = end
         return path
 
     def ledger(self, budget_ms: float, shares: Mapping[str, float]) -> list[LedgerEntry]:
