@@ -27,6 +27,9 @@ def load_command(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a report with plots to this file.")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="A running server; default: start one.")] = None,
     avatar: Annotated[
         list[str] | None,
@@ -70,6 +73,7 @@ def load_command(
     from avatar_server.loadtest.conduct import run_load
     from avatar_server.loadtest.crew import CrewError
     from avatar_server.loadtest.plan import LoadPlan, parse_kill
+    from avatar_server.loadtest.report import write_report
     from avatar_server.loadtest.server import ServerFailed
     from avatar_server.loadtest.speech import prepared, recorded
     from avatar_server.loadtest.table import print_figures
@@ -78,6 +82,8 @@ def load_command(
 
     settings = settings_or_exit(config, sets, {})
     check_json_file(json_file)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise stop(f"--html {html}: there is no folder {html.parent}", WRONG_USE)
     console = Console(stderr=True, highlight=False)
     try:
         kills = [parse_kill(text, sessions, duration) for text in kill or []]
@@ -118,6 +124,8 @@ def load_command(
     print_figures(console, figures)
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if html is not None:
+        write_report(html, figures)
     brief = {key: value for key, value in figures.items() if key != "detail"}
     sys.stdout.write(json.dumps(brief, indent=2) + "\n")
     if not figures["verdict"]["pass"]:

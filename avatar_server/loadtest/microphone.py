@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 
 import av
@@ -15,6 +16,13 @@ RATE_HZ = 48_000
 FRAME = 960
 _FLOOR = 6
 """Level of the room noise between utterances (int16): real microphones are never all zero."""
+
+
+def room_noise(seed: int, blocks: int) -> Iterator[NDArray[np.int16]]:
+    """`blocks` pieces of quiet noise, int16, 20 ms each."""
+    noise = np.random.default_rng(seed)
+    for _ in range(blocks):
+        yield noise.integers(-_FLOOR, _FLOOR + 1, FRAME).astype(np.int16)
 
 
 class Microphone(MediaStreamTrack):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from avatar_server.loadtest.meter import Meter
+from avatar_server.loadtest.packet_microphone import EncodedUtterance
 from avatar_server.loadtest.results import Order, Turn
-from avatar_server.loadtest.speech import Utterance
 from avatar_server.loadtest.viewer import SyntheticViewer
 from avatar_server.protocol import events
 
@@ -42,7 +42,7 @@ class Talker:
         viewer: SyntheticViewer,
         meter: Meter,
         order: Order,
-        clips: Sequence[Utterance],
+        clips: Sequence[EncodedUtterance],
         choice: random.Random,
         report: Callable[[Turn], None],
     ) -> None:
@@ -88,9 +88,10 @@ class Talker:
         finally:
             self._close()
 
-    async def _speak(self, clip: Utterance, *, interruption: bool) -> Turn:
+    async def _speak(self, clip: EncodedUtterance, *, interruption: bool) -> Turn:
         self._close()
-        started, _ = self._viewer.microphone.say(clip.pcm)
+        assert self._viewer.packets is not None
+        started = self._viewer.packets.say(clip)
         turn = self._turn = Turn(
             session=self._order.session,
             text=clip.text,

@@ -25,6 +25,7 @@ from av import AudioFrame
 
 from avatar_server.loadtest.meter import Meter
 from avatar_server.loadtest.microphone import Microphone
+from avatar_server.loadtest.packet_microphone import PacketMicrophone
 from avatar_server.loadtest.received import AudioPiece, EncodedPicture, Received
 from avatar_server.protocol import events
 
@@ -62,7 +63,7 @@ class SyntheticViewer:
 
     `video`: "decode" also decodes pictures (`picture()` gives the latest), "count" keeps the
     encoded ones only, which is cheap, "none" asks for no video. With a `meter` nothing goes to
-    `received`: the meter has all packets, which is cheaper still.
+    `received`: the meter has all packets, and `packets` is the microphone; both are cheaper.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class SyntheticViewer:
         self._open = asyncio.Event()
         self._changed = asyncio.Event()
         self.microphone = Microphone()
+        self.packets: PacketMicrophone | None = None
         self.received = Received()
         self.events: list[tuple[float, events.ServerEvent]] = []
 
@@ -124,7 +126,10 @@ class SyntheticViewer:
         channel.on("open", self._open.set)
         channel.on("message", self._on_message)
         pc.on("track", self._on_track)
-        if self._speak:
+        if self._speak and self.meter is not None:
+            audio = pc.addTransceiver("audio", direction="sendrecv")
+            self.packets = PacketMicrophone(audio)
+        elif self._speak:
             audio = pc.addTransceiver(self.microphone, direction="sendrecv")
         else:
             audio = pc.addTransceiver("audio", direction="recvonly")
@@ -170,6 +175,8 @@ class SyntheticViewer:
 
     async def vanish(self) -> None:
         """Go without a goodbye to the gateway (the transport is closed)."""
+        if self.packets is not None:
+            await self.packets.close()
         if self._pc:
             await self._pc.close()
             self._pc = None

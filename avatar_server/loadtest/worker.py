@@ -21,6 +21,7 @@ import msgspec
 
 from avatar_server.loadtest.figures import av_offsets_ms, fps_by_second, freezes, intervals_ms
 from avatar_server.loadtest.meter import Meter
+from avatar_server.loadtest.packet_microphone import EncodedUtterance, encode_utterance
 from avatar_server.loadtest.results import (
     Command,
     Connection,
@@ -36,7 +37,7 @@ from avatar_server.loadtest.results import (
     Turn,
     encode_line,
 )
-from avatar_server.loadtest.speech import Utterance, recorded
+from avatar_server.loadtest.speech import recorded
 from avatar_server.loadtest.talker import LOST_AFTER_S, ConnectionLost, Talker
 from avatar_server.loadtest.viewer import SyntheticViewer, ViewerError
 from avatar_server.protocol import events
@@ -59,7 +60,7 @@ def send(report: Report) -> None:
 class LoadViewer:
     """One viewer over all its connections: a lost one is made again, as the page does."""
 
-    def __init__(self, order: Order, number: int, clips: list[Utterance]) -> None:
+    def __init__(self, order: Order, number: int, clips: list[EncodedUtterance]) -> None:
         self.number = number
         self.meters: list[Meter] = []
         self.session = order.id
@@ -208,7 +209,7 @@ def connection(meter: Meter) -> Connection:
 class Worker:
     """The process's viewers, from order to end."""
 
-    def __init__(self, order: Order, clips: list[Utterance]) -> None:
+    def __init__(self, order: Order, clips: list[EncodedUtterance]) -> None:
         self._order = order
         numbers = range(order.first, order.first + order.viewers)
         self._viewers = [LoadViewer(order, number, clips) for number in numbers]
@@ -293,7 +294,8 @@ async def work() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     order = msgspec.json.decode(await reader.readline(), type=Order)
     try:
-        clips = recorded(Path(order.speech)) if order.speech and order.first == 0 else []
+        speaks = order.first == 0 and order.talks
+        clips = [encode_utterance(each) for each in recorded(Path(order.speech))] if speaks else []
     except (OSError, ValueError) as error:
         send(Failed(session=order.session, message=str(error)))
         return
