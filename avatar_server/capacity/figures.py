@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 """Of the files; part of their key, so that a change of what is measured has all redone."""
+MAX_AGE_S = 90 * 86_400
+"""A machine changes in ways that no key names: firmware, governors, neighbours."""
 _FRAME_PACKAGES = ("av", "numpy", "opencv-python-headless", "resvg-py")
 _STAGE_PACKAGES = ("ctranslate2", "onnxruntime", "xllamacpp", "vllm", "torch", "numpy")
 
@@ -36,9 +39,13 @@ class CalibrationCache:
         self._folder = folder or cache_dir() / "calibration"
 
     def load(self, kind: type[Costs], key: str) -> Costs | None:
-        """What was measured under this key; None where nothing was, or it cannot be read."""
+        """What was measured under this key; None where nothing was, it is too old, or it cannot be
+        read."""
+        path = self._path(kind, key)
         try:
-            return msgspec.json.decode(self._path(kind, key).read_bytes(), type=kind)
+            if time.time() - path.stat().st_mtime > MAX_AGE_S:
+                return None
+            return msgspec.json.decode(path.read_bytes(), type=kind)
         except (OSError, msgspec.DecodeError):
             return None
 

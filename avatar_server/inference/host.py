@@ -7,8 +7,7 @@ ours. On a GPU host the GPU is such a device, shared by recognition, speech and 
 
 from __future__ import annotations
 
-import os
-
+from avatar_server.capacity.machine import usable_cores
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.scheduler import CostModel, Device, Engine, Prior
@@ -30,7 +29,7 @@ PRIORS = {
 
 def host_devices(settings: Settings) -> list[Device]:
     """What this host's engines share."""
-    cores = settings.scheduler.cores or os.cpu_count() or 2
+    cores = settings.scheduler.cores or int(usable_cores())
     # With a single place a step of the end-of-turn check would hold up the recogniser.
     return [Device(CPU, max(2, cores)), Device(GPU, settings.scheduler.gpu_places)]
 

@@ -391,6 +391,24 @@ def test_partial_transcripts_are_shown_while_the_viewer_speaks() -> None:
     ]
 
 
+def test_under_overload_only_whole_utterances_are_recognised_and_replies_are_short() -> None:
+    session = Simulation(partial_interval_ms=500)
+    session.join("ann")
+    session.run(0.5)
+    session.talk.economise(partials=False, brief=True)
+    session.run(1.9, "ann")
+    session.run_until(lambda: session.talk.state == "idle")
+    jobs = session.inference.of_kind(Transcribe)
+    assert jobs
+    assert all(job.purpose != "partial" for job in jobs)
+    assert [job.brief for job in session.inference.of_kind(Respond)] == [True]
+    session.talk.economise(partials=True, brief=False)
+    session.run(1.9, "ann")
+    session.run_until(lambda: session.talk.state == "idle")
+    assert any(job.purpose == "partial" for job in session.inference.of_kind(Transcribe))
+    assert not session.inference.of_kind(Respond)[-1].brief
+
+
 def test_the_attitude_follows_the_talk(session: Simulation) -> None:
     assert session.talk.attitude is Attitude.IDLE
     session.run(0.5, "ann")

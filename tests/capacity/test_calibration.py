@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
+from avatar_server.capacity.figures import (
+    MAX_AGE_S,
+    CalibrationCache,
+    frames_key,
+    stages_key,
+)
 from avatar_server.capacity.frames import measure_audio, measure_avatar
 from avatar_server.capacity.stages import measure_stages
 from avatar_server.config import AudioSettings, Settings, VideoSettings
@@ -173,6 +179,17 @@ def test_a_broken_file_is_no_figure(tmp_path: Path, content: bytes) -> None:
     (file,) = tmp_path.iterdir()
     assert json.loads(file.read_bytes())["avatar"] == "theo"
     file.write_bytes(content)
+    assert cache.load(FrameCosts, "k") is None
+
+
+def test_what_is_too_old_is_measured_anew(tmp_path: Path) -> None:
+    cache = CalibrationCache(tmp_path)
+    cache.store(FRAMES, "k")
+    (file,) = tmp_path.iterdir()
+    almost = time.time() - MAX_AGE_S + 60
+    os.utime(file, (almost, almost))
+    assert cache.load(FrameCosts, "k") == FRAMES
+    os.utime(file, (almost - 120, almost - 120))
     assert cache.load(FrameCosts, "k") is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -41,6 +42,7 @@ from avatar_server.protocol.messages import (
     Transcript,
     Word,
 )
+from tests.capacity.costs import STAGES
 
 PIECE_SAMPLES = 4_800
 
@@ -588,5 +590,69 @@ def test_every_policy_answers(policy: str) -> None:
             assert isinstance(await b.end("1"), ReplyEnd)
         finally:
             await b.service.close()
+
+    run(test)
+
+
+def test_a_brief_reply_is_the_first_sentence_of_what_the_model_says() -> None:
+    async def test() -> None:
+        words = [
+            "The",
+            "sky",
+            "is",
+            "blue.",
+            "It",
+            "is",
+            "because",
+            "of",
+            "the",
+            "air.",
+            "There",
+            "is",
+            "more.",
+        ]
+        async with bench(lambda _: words) as b:
+            await b.opened()
+            b.say(Respond(session="s", job="1", text="Why is it blue?", brief=True))
+            b.say(Respond(session="s", job="2", text="Why is it blue?"))
+            brief, usual = await b.end("1"), await b.end("2")
+            assert isinstance(brief, ReplyEnd)
+            assert isinstance(usual, ReplyEnd)
+            assert brief.text == "The sky is blue."
+            assert usual.text.startswith("The sky is blue. It is because of the air.")
+
+    run(test)
+
+
+def test_waits_in_the_queues_are_reported() -> None:
+    async def test() -> None:
+        async with bench() as b:
+            assert b.service.status().wait_ms == 0.0
+            await b.opened()
+            models = b.service._models
+            assert models is not None
+            usual = models.recogniser.transcribe
+
+            def slow(pcm: Any, language: str | None) -> Any:
+                time.sleep(0.15)
+                return usual(pcm, language)
+
+            models.recogniser.transcribe = slow  # type: ignore[method-assign]
+            pcm = bytes(32_000)
+            for job in "123":
+                b.say(Transcribe(session="s", job=job, purpose="final", pcm=pcm))
+            await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "3")
+            # The third waited for two, at least.
+            assert b.service.status().wait_ms >= 290
+
+    run(test)
+
+
+def test_measured_costs_are_part_of_the_status() -> None:
+    async def test() -> None:
+        async with bench() as b:
+            assert b.service.status().costs is None
+            b.service.costs = STAGES
+            assert b.service.status().costs == STAGES
 
     run(test)
