@@ -205,6 +205,30 @@ def serve(
     console.print("Stopped.")
 
 
+@app.command()
+def doctor(
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quick: Annotated[bool, typer.Option(help="Do not measure what was not measured yet.")] = False,
+) -> None:
+    """What is here, how many sessions it carries, and how to mend what is wrong.
+
+    Exit code 1 where something is wrong.
+    """
+    from avatar_server.doctor import examine
+    from avatar_server.doctor.cli import print_json, show
+
+    settings = settings_or_exit(config, sets, {})
+    diagnosis = examine(settings, measure=not quick)
+    if as_json:
+        print_json(diagnosis)
+    else:
+        show(Console(highlight=False), diagnosis)
+    if not diagnosis.ok:
+        raise typer.Exit(FAILED)
+
+
 @models_app.command("list")
 def models_list(config: ConfigOption = "cpu", sets: SetOption = None) -> None:
     """The known models, their licences, and which are here; * marks those of the configuration."""

@@ -13,6 +13,15 @@ from tests.gateway.serving import StartServer, serving
 from tests.gateway.support import Gateway, GatewayFactory, SharedRunner, running_gateway
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _figures_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What fake avatars cost must not be recalled by a real server of the same user."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("avatar_server.capacity.figures.cache_dir", lambda: folder)
+        yield
+
+
 @pytest.fixture
 def gateway(tmp_path: Path) -> GatewayFactory:
     """A gateway of the test's own: `async with gateway({"sessions": {…}}) as g:`."""

@@ -1,0 +1,186 @@
+"""Python, packages, codecs, models, and limits of the operating system."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from avatar_server.avatars import AvatarError, find_avatars
+from avatar_server.config import Settings
+from avatar_server.doctor.check import Check, failed, passed
+from avatar_server.inference.available import lacking
+from avatar_server.models import ModelError, ModelStore, default_models
+from avatar_server.paths import cache_dir, data_dir
+
+OPEN_FILES = 4_096
+"""Sockets, pipes and models of a gateway with some sessions of 16 viewers."""
+ROOM_BYTES = 1 << 30
+"""For models that are still to be fetched, drawn art and logs."""
+EARLIEST = 1_767_225_600
+"""1 January 2026: a clock before it is wrong, and with it TURN credentials and certificates."""
+
+
+def python() -> Iterator[Check]:
+    """That every package the server needs is there, in a version that will do."""
+    version = platform.python_version()
+    yield passed("python", f"{version}, {platform.system()} {platform.machine()}")
+    wrong = list(_wrong_packages())
+    if wrong:
+        yield failed(
+            "packages",
+            "; ".join(wrong),
+            "Install them as the README says: pip install -e . -c constraints.txt",
+        )
+    else:
+        yield passed("packages", "everything the server needs")
+
+
+def _wrong_packages() -> Iterator[str]:
+    for text in importlib.metadata.requires("avatar-server") or []:
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            yield f"{requirement.name} is missing"
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            yield f"{requirement.name} is {version}, wanted {requirement.specifier}"
+
+
+def codecs() -> Iterator[Check]:
+    """Encoders, each tried by opening it."""
+    import av
+
+    for name, what in (("libx264", "H.264"), ("libvpx", "VP8"), ("libopus", "Opus")):
+        try:
+            context = av.CodecContext.create(name, "w")
+            if isinstance(context, av.VideoCodecContext):
+                context.width, context.height = 320, 240
+                context.pix_fmt = "yuv420p"
+                context.framerate = Fraction(30)
+                context.time_base = Fraction(1, 30)
+            elif isinstance(context, av.AudioCodecContext):
+                context.sample_rate, context.layout, context.format = 48_000, "mono", "s16"
+            context.open()
+        except (av.FFmpegError, ValueError) as error:
+            yield failed(
+                f"codec {name}",
+                f"cannot be opened: {error}",
+                f"Reinstall the package 'av' from its published wheel, which carries {what}.",
+            )
+        else:
+            yield passed(f"codec {name}", f"{what} can be encoded")
+
+
+def models(settings: Settings) -> Iterator[Check]:
+    """Whether the configured models are here and unchanged; reads every file."""
+    for why in lacking(settings):
+        yield failed("engine", why.partition(",")[0], why)
+    store = ModelStore()
+    try:
+        names = [name for name in default_models(settings) if not Path(name).expanduser().exists()]
+        missing = {entry.name for entry in store.missing(names)}
+    except ModelError as error:
+        yield failed("models", str(error), "Name a known model: avatar-server models list.")
+        return
+    for name in names:
+        if name in missing:
+            yield failed(
+                f"model {name}", "not here yet", f"Fetch it: avatar-server models fetch {name}"
+            )
+        elif not store.verify(name):
+            yield failed(
+                f"model {name}",
+                "its files have changed since they were fetched",
+                f"Remove {cache_dir() / 'models'}/{name}-* and fetch it again: "
+                f"avatar-server models fetch {name}",
+            )
+        else:
+            yield passed(f"model {name}", "here, sha256 as fetched")
+
+
+def avatars(settings: Settings) -> Iterator[Check]:
+    """Whether avatars can be read."""
+    try:
+        found = find_avatars(settings.avatar_dirs)
+    except AvatarError as error:
+        yield failed("avatars", "one cannot be used", str(error))
+        return
+    if found:
+        yield passed("avatars", ", ".join(found))
+    else:
+        yield failed("avatars", "none", "Name a folder that holds some in avatar_dirs.")
+
+
+def files() -> Iterator[Check]:
+    """Folders that are written to, the room there, and how many files may be open."""
+    for name, folder in (("cache folder", cache_dir()), ("data folder", data_dir())):
+        there = folder
+        while not there.exists():
+            there = there.parent
+        free = shutil.disk_usage(there).free
+        variable = "AVATAR_SERVER_CACHE" if name.startswith("cache") else "AVATAR_SERVER_DATA"
+        if not os.access(there, os.W_OK | os.X_OK):
+            yield failed(
+                name,
+                f"{folder} cannot be written to",
+                f"Set {variable} to a folder that this user may write to.",
+            )
+        elif free < ROOM_BYTES:
+            yield failed(
+                name,
+                f"{folder}: {free / 1e9:.1f} GB free",
+                f"Make room, or set {variable} to a folder on another disk.",
+            )
+        else:
+            yield passed(name, f"{folder}: {free / 1e9:.0f} GB free")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
+        yield failed(
+            "open files",
+            f"at most {soft} (may be raised to {hard})",
+            f"Start the server after 'ulimit -n {OPEN_FILES}', or set LimitNOFILE={OPEN_FILES} in "
+            "its systemd unit.",
+        )
+    else:
+        yield passed("open files", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
+
+
+def clock(now_s: float | None = None) -> Iterator[Check]:
+    """The wall clock, on which certificates and TURN credentials depend."""
+    now = time.time() if now_s is None else now_s
+    found = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now))
+    if now < EARLIEST:
+        yield failed("clock", found, "Set the clock, and keep it with NTP.")
+    else:
+        yield passed("clock", found)
+
+
+def priority(settings: Settings) -> Iterator[Check]:
+    """Whether inference can be given a lower priority than the avatars."""
+    wanted = settings.inference.sched
+    if wanted == "normal" and settings.inference.nice == 0:
+        yield passed("priority", "inference runs at equal priority, as configured")
+        return
+    policy = {"batch": "SCHED_BATCH", "idle": "SCHED_IDLE"}.get(wanted)
+    if policy is not None and not hasattr(os, policy):
+        yield failed(
+            "priority",
+            f"this system has no {policy}",
+            "Set inference.sched to normal; frames may come late while models compute.",
+        )
+    else:
+        yield passed(
+            "priority", f"inference runs at nice {settings.inference.nice}, {wanted} scheduling"
+        )
