@@ -29,12 +29,11 @@ from aiortc.stats import RTCStatsReport
 from pylibsrtp import Error as SrtpError
 
 from avatar_server.avatar.pacing import AUDIO_RATE_HZ, VIDEO_CLOCK_HZ, MediaTimeline
+from avatar_server.avatar.retransmission import Retransmissions
 from avatar_server.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-_HISTORY = 1024
-"""Packets kept for retransmission: a keyframe (some 60) and over a second at 2.5 Mbit/s (260)."""
 _MAX_UNSENT_BYTES = 262_144
 """Bytes that the socket would not take; with more, packets wait in the viewer's own queue."""
 _REPORT_INTERVAL_S = 1.0
@@ -76,6 +75,8 @@ class LeanSender:
         self.codec_name = ""
         self.started: Callable[[], None] = lambda: None
         self.keyframe_wanted: Callable[[], None] = lambda: None
+        self.loss_reported: Callable[[float], None] = lambda _: None
+        self.bandwidth_reported: Callable[[float], None] = lambda _: None
         self._timeline = timeline
         self._clock = clock
         self._clock_rate = VIDEO_CLOCK_HZ if kind == "video" else AUDIO_RATE_HZ
@@ -92,7 +93,7 @@ class LeanSender:
         self._sequence = secrets.randbits(15)
         self._rtx_sequence = secrets.randbits(15)
         self._timestamp_base = secrets.randbits(32)
-        self._history: list[tuple[int, int, bool, bytes] | None] = [None] * _HISTORY
+        self._history = Retransmissions()
         self._payload_type = 0
         self._rtx_payload_type: int | None = None
         self._extension = b""
@@ -134,8 +135,9 @@ class LeanSender:
         self._sending = False
         # The peer connection is full of cycles and may lie about until they are collected: a
         # megabyte of payloads must not.
-        self._history = [None] * _HISTORY
+        self._history.clear()
         self.started = self.keyframe_wanted = lambda: None
+        self.loss_reported = self.bandwidth_reported = lambda _: None
         self.transport._unregister_rtp_sender(self)
         if self._report_task is not None:
             self._report_task.cancel()
@@ -157,7 +159,9 @@ class LeanSender:
                 self.keyframe_wanted()
             elif packet.fmt == rtp.RTCP_PSFB_APP:
                 with contextlib.suppress(ValueError):
-                    self.stats.remb_bps = rtp.unpack_remb_fci(packet.fci)[0]
+                    estimate = rtp.unpack_remb_fci(packet.fci)[0]
+                    self.stats.remb_bps = estimate
+                    self.bandwidth_reported(estimate)
 
     # What the viewer's sink calls.
 
@@ -177,7 +181,7 @@ class LeanSender:
         sequence = self._sequence
         self._sequence = (sequence + 1) & 0xFFFF
         wrapped = (self._timestamp_base + timestamp) & 0xFFFF_FFFF
-        self._history[sequence % _HISTORY] = (sequence, wrapped, marker, payload)
+        self._history.keep(sequence, wrapped, marker, payload)
         header = self._header(self._payload_type, marker, sequence, wrapped, self._ssrc)
         self.stats.packets += 1
         self.stats.octets += len(payload)
@@ -219,8 +223,12 @@ class LeanSender:
         pair.protocol.transport.sendto(protected, pair.remote_addr)
 
     def _retransmit(self, sequence: int) -> None:
-        kept = self._history[sequence % _HISTORY]
-        if kept is None or kept[0] != sequence or not self.sending:
+        if not self.sending:
+            return
+        trip_ms, bandwidth = self.stats.round_trip_ms, self.stats.remb_bps
+        trip_s = None if trip_ms is None else trip_ms / 1e3
+        kept = self._history.take(sequence, self._clock.now(), trip_s, bandwidth)
+        if kept is None:
             return
         _, timestamp, marker, payload = kept
         self.stats.retransmitted += 1
@@ -241,6 +249,7 @@ class LeanSender:
         if report.lsr and report.lsr == middle:
             trip = self._clock.now() - sent_at - report.dlsr / 65536
             self.stats.round_trip_ms = max(0.0, trip * 1e3)
+        self.loss_reported(self.stats.fraction_lost)
 
     async def _run_reports(self) -> None:
         for delay in (0.0, _FIRST_REPORTS_S, _FIRST_REPORTS_S):
