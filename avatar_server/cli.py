@@ -111,6 +111,17 @@ def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
     return avatars
 
 
+def check_video_encoder(settings: Settings) -> None:
+    """Exit code 2 where the video encoder that is insisted on is not here."""
+    if settings.media.video.encoder == "h264_nvenc":
+        from avatar_server.avatar.encoder import EncoderError, require_encoder
+
+        try:
+            require_encoder(settings.media.video)
+        except EncoderError as error:
+            raise stop_with(f"media.video.encoder: {error}.", WRONG_USE) from error
+
+
 def ensure_models(settings: Settings, console: Console) -> None:
     """Fetch what is missing, with a progress bar; exit code 1 where a model cannot be had.
 
@@ -178,6 +189,7 @@ def serve(
     settings = settings_or_exit(config, sets, given)
     setup_logging(settings.observe, "gateway")
     avatars = avatars_or_exit(settings)
+    check_video_encoder(settings)
     console = Console(highlight=False)
     try:
         check_exposure(settings, KeyStore())

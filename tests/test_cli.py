@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import avatar_server
 from avatar_server import cli
+from avatar_server.avatar.encoder.h264_coding import nvenc_works
 from avatar_server.cli import parse_sets
 from avatar_server.config import ConfigError
 
@@ -48,6 +49,14 @@ def test_wrong_use_is_told_in_words_with_exit_code_2(
     code, output = invoke("serve", *arguments)
     assert code == 2, output
     assert words in output
+
+
+@pytest.mark.skipif(nvenc_works(), reason="this machine has NVENC")
+def test_a_video_encoder_that_is_not_here_is_told_before_anything_starts() -> None:
+    code, output = invoke("serve", "--set", "media.video.encoder=h264_nvenc", "--port", "0")
+    assert code == 2
+    assert "media.video.encoder: h264_nvenc cannot be opened" in output
+    assert "Set media.video.encoder to auto or libx264." in output
 
 
 def test_ctrl_c_while_models_are_fetched_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, VideoCodec
+from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, Encoding
 
 _MAX_PENDING = 64
 """Items on their way to the event loop; more than a second of it being stuck."""
@@ -18,8 +18,8 @@ class Sink(Protocol):
     """A viewer's end of the fan-out, called on the event loop; must not block."""
 
     @property
-    def codec(self) -> VideoCodec | None:
-        """The video codec it takes; none where it takes no video (yet)."""
+    def encodings(self) -> frozenset[Encoding]:
+        """The encodes it takes: none without video (yet), two while it is moved between them."""
         ...
 
     def on_video(self, frame: EncodedVideo) -> None: ...
@@ -38,19 +38,19 @@ class Fanout:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sinks: tuple[Sink, ...] = ()
-        self._codecs: frozenset[VideoCodec] = frozenset()
+        self._encodings: frozenset[Encoding] = frozenset()
         self._pending: deque[EncodedVideo | EncodedAudio] = deque()
         self._lock = threading.Lock()
         self._scheduled = False
         self._video_pending = 0
         self._closed = False
-        self._on_change: Callable[[], None] = lambda: None
+        self._on_change: Callable[[frozenset[Encoding]], None] = lambda _: None
         self.dropped = 0
 
     @property
-    def codecs(self) -> frozenset[VideoCodec]:
-        """Video codecs that some viewer needs; empty without viewers."""
-        return self._codecs
+    def encodings(self) -> frozenset[Encoding]:
+        """Encodes that some viewer needs; empty without viewers."""
+        return self._encodings
 
     @property
     def viewers(self) -> int:
@@ -61,21 +61,25 @@ class Fanout:
         """Video frames published and not yet taken by the event loop."""
         return self._video_pending
 
-    def on_change(self, call: Callable[[], None]) -> None:
-        """Call `call` on the loop whenever viewers came or went."""
+    def on_change(self, call: Callable[[frozenset[Encoding]], None]) -> None:
+        """Call `call` on the loop whenever viewers came, went or were moved.
+
+        It is told the encodes in which somebody waits for a keyframe.
+        """
         self._on_change = call
 
     def attach(self, sink: Sink) -> None:
         self._sinks = (*self._sinks, sink)
-        self._changed()
+        self.refresh(sink.encodings)
 
-    def refresh(self) -> None:
-        """A sink's codec has changed."""
-        self._changed()
+    def refresh(self, keyframes: frozenset[Encoding]) -> None:
+        """A sink takes other encodes than before, and needs keyframes of these."""
+        self._encodings = frozenset().union(*(sink.encodings for sink in self._sinks))
+        self._on_change(keyframes)
 
     def detach(self, sink: Sink) -> None:
         self._sinks = tuple(other for other in self._sinks if other is not sink)
-        self._changed()
+        self.refresh(frozenset())
 
     def publish(self, item: EncodedVideo | EncodedAudio) -> None:
         """Send `item` to every viewer it is for. Called on the media threads."""
@@ -116,13 +120,10 @@ class Fanout:
                 for sink in self._sinks:
                     sink.on_audio(item)
             else:
+                encoding = item.encoding
                 for sink in self._sinks:
-                    if sink.codec == item.codec:
+                    if encoding in sink.encodings:
                         sink.on_video(item)
-
-    def _changed(self) -> None:
-        self._codecs = frozenset(sink.codec for sink in self._sinks if sink.codec is not None)
-        self._on_change()
 
 
 class VideoQueue:

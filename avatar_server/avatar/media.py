@@ -19,24 +19,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from avatar_server.avatar.encoder import (
-    EncoderError,
-    FrameRing,
-    H264Encoder,
-    OpusEncoder,
-    VideoEncoder,
-    Vp8Encoder,
-)
+from avatar_server.avatar.encoder import FrameRing, OpusEncoder, require_encoder
+from avatar_server.avatar.encodes import Encodes
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.pacing import (
     AUDIO_BLOCK,
     AUDIO_RATE_HZ,
     AudioPacer,
     FramePacer,
-    KeyframePolicy,
     MediaTimeline,
 )
-from avatar_server.avatar.packets import VideoCodec
+from avatar_server.avatar.packets import Encoding
 from avatar_server.clock import Clock
 from avatar_server.config import MediaSettings, VideoSettings
 from renderers.contract import I420Frame
@@ -49,11 +42,6 @@ _IDLE_WAIT_S = 0.5
 """How often the video thread looks up while nobody watches; a join wakes it at once."""
 _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
-_HELD_FRAMES = 3
-"""So many unchanged frames in a row are repeated at once: a head that drifts is drawn anew every
-second or third frame, and encoding the ones between costs nearly as much as a changed one."""
-_REFINING_FRAMES = 8
-"""Unchanged frames after those that are encoded, in which what motion blurred becomes sharp."""
 _TELL_STALL_S = 10.0
 """Stalls come in crowds: one line in the log for all of them in this time."""
 _NICE = -10
@@ -100,16 +88,20 @@ class MediaEngine:
     def __init__(
         self, settings: MediaSettings, source: MediaSource, clock: Clock, fanout: Fanout
     ) -> None:
-        """Raises `EncoderError` where libopus is missing from the installed PyAV."""
+        """Raises `EncoderError` where libopus is missing from the installed PyAV, or the H.264
+        encoder that the settings insist on.
+        """
+        require_encoder(settings.video)
         self.fanout = fanout
         self._settings = settings
         self._video_settings = settings.video
+        self._encodes = Encodes(settings.video)
+        self._step = 1
         self._source = source
         self._clock = clock
         self._timeline: MediaTimeline | None = None
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._keyframe_requested = threading.Event()
         self._opus = OpusEncoder(settings.audio)
         self._threads: list[threading.Thread] = []
         self._frames = 0
@@ -155,19 +147,42 @@ class MediaEngine:
                     logger.error("%s did not end within %.0f s", thread.name, _JOIN_TIMEOUT_S)
         self._threads.clear()
 
-    def request_keyframe(self) -> None:
-        """The next frame is to be a keyframe, as far as the minimum interval allows."""
-        self._keyframe_requested.set()
+    def request_keyframe(self, encoding: Encoding) -> None:
+        """The next frame of that encode is to be a keyframe, if the least interval allows."""
+        self._encodes.request_keyframe((encoding,))
 
-    def configure_video(self, settings: VideoSettings) -> None:
-        """Change preset, quality or cap while running; takes effect on a keyframe.
+    @property
+    def video_settings(self) -> VideoSettings:
+        """What is encoded with now: the settings, as `set_quality` has changed them."""
+        return self._video_settings
 
-        Size and frame rate stay as they are: viewers and the media clock rely on them.
+    def set_quality(
+        self,
+        *,
+        preset: str | None = None,
+        crf: float | None = None,
+        max_bitrate_bps: int | None = None,
+        fps: int | None = None,
+    ) -> None:
+        """Change what the pictures cost, while running; what is not given stays as it is.
+
+        `preset`, `crf` and `max_bitrate_bps` take effect with the next keyframe, which is asked
+        for, of each encode. `fps` takes effect at once and without one: it has to divide the
+        settings' frame rate, and frames between are neither drawn nor encoded. Called on the event
+        loop. Raises `ValueError`, and changes nothing, where a value cannot be used.
         """
-        fixed = self._settings.video
-        self._video_settings = settings.model_copy(
-            update={"width": fixed.width, "height": fixed.height, "fps": fixed.fps}
-        )
+        given = {"preset": preset, "crf": crf, "max_bitrate_bps": max_bitrate_bps}
+        changes = {name: value for name, value in given.items() if value is not None}
+        full_fps = self._settings.video.fps
+        if fps is not None and (fps < 1 or full_fps % fps):
+            raise ValueError(f"fps {fps} does not divide the session's {full_fps}")
+        values = self._video_settings.model_dump() | changes
+        settings = VideoSettings.model_validate(values)
+        if fps is not None:
+            self._step = full_fps // fps
+        if settings != self._video_settings:
+            self._video_settings = settings
+            self._encodes.configure(settings)
 
     def stats(self) -> MediaStats:
         now = self._clock.now()
@@ -176,7 +191,7 @@ class MediaEngine:
         return MediaStats(
             fps=len(recent) / span if span > 0.5 else 0.0,
             frames=self._frames,
-            late_frames=self._late,
+            late_frames=self._late + self._encodes.failed,
             render_ms=_median(self._render_ms),
             encode_ms=_median(self._encode_ms),
             bitrate_bps=8 * sum(size for _, size in recent) / span if span > 0.5 else 0.0,
@@ -185,8 +200,8 @@ class MediaEngine:
             viewers=self.fanout.viewers,
         )
 
-    def _viewers_changed(self) -> None:
-        self._keyframe_requested.set()
+    def _viewers_changed(self, keyframes: frozenset[Encoding]) -> None:
+        self._encodes.request_keyframe(keyframes)
         self._wake.set()
 
     def _guard(self, run: Callable[[], None]) -> None:
@@ -242,17 +257,15 @@ class MediaEngine:
         timeline = self.timeline
         video = self._settings.video
         pacer = FramePacer(video.fps)
-        policy = KeyframePolicy(video.keyframe_min_interval_ms / 1000, video.keyframe_interval_s)
         ring = FrameRing(video.width, video.height)
-        encoders: dict[VideoCodec, VideoEncoder] = {}
         drawn = False
         unchanged = 0
         while not self._stopping.is_set():
-            codecs = self.fanout.codecs
+            wanted = self.fanout.encodings
             now = timeline.media_time(self._clock.now())
-            if not codecs:
+            if not wanted:
                 drawn = False
-                self._drop_encoders(encoders, codecs)
+                self._encodes.keep(wanted)
                 self._wake.wait(_IDLE_WAIT_S)
                 self._wake.clear()
                 pacer.skip_to(timeline.media_time(self._clock.now()))
@@ -262,72 +275,30 @@ class MediaEngine:
                 self._stopping.wait(max(0.0, pacer.due() - now))
                 continue
             self._late += tick.dropped
+            if tick.number % self._step:
+                continue
             if self.fanout.backlog > _MAX_BACKLOG:
                 self._late += 1
                 continue
-            media_time = tick.number / video.fps
             started = time.thread_time()
-            if self._source.draw(media_time, ring.next) or not drawn:
+            if self._source.draw(tick.number / video.fps, ring.next) or not drawn:
                 ring.advance()
                 drawn = True
                 unchanged = 0
             else:
                 unchanged += 1
             rendered = time.thread_time()
-            if self._keyframe_requested.is_set():
-                self._keyframe_requested.clear()
-                policy.request()
-            keyframe = policy.take(media_time)
-            self._drop_encoders(encoders, codecs)
             timestamp = pacer.timestamp(tick.number)
-            for codec in codecs:
-                still = not keyframe and is_repeat(unchanged)
-                self._encode(encoders, codec, ring.last, timestamp, keyframe, still)
+            made = self._encodes.encode(ring.last, wanted, timestamp, unchanged)
+            for encoded in made:
+                self._keyframes += encoded.keyframe
+                self.fanout.publish(encoded)
+            if made:
+                self._sent.append((self._clock.now(), sum(encoded.size for encoded in made)))
             self._render_ms.append((rendered - started) * 1e3)
             self._encode_ms.append((time.thread_time() - rendered) * 1e3)
             self._frames += 1
-        self._drop_encoders(encoders, frozenset())
-
-    def _encode(
-        self,
-        encoders: dict[VideoCodec, VideoEncoder],
-        codec: VideoCodec,
-        frame: I420Frame,
-        timestamp: int,
-        keyframe: bool,
-        still: bool,
-    ) -> None:
-        settings = self._video_settings
-        encoder = encoders.get(codec)
-        if encoder is None:
-            encoder = H264Encoder(settings) if codec == "h264" else Vp8Encoder(settings)
-            encoders[codec] = encoder
-        elif isinstance(encoder, H264Encoder):
-            encoder.configure(settings)
-        try:
-            encoded = encoder.repeat(timestamp) if still else None
-            if encoded is None:
-                encoded = encoder.encode(frame, timestamp, keyframe)
-        except EncoderError:
-            # One picture lost; the encoder opens itself again with the next, on a keyframe.
-            logger.exception("a frame could not be encoded")
-            self._late += 1
-            return
-        if encoded.payloads:
-            self._keyframes += encoded.keyframe
-            self._sent.append((self._clock.now(), encoded.size))
-            self.fanout.publish(encoded)
-
-    def _drop_encoders(
-        self, encoders: dict[VideoCodec, VideoEncoder], wanted: frozenset[VideoCodec]
-    ) -> None:
-        for codec in [codec for codec in encoders if codec not in wanted]:
-            encoders.pop(codec).close()
-
-
-def is_repeat(unchanged: int) -> bool:
-    """Whether the frame that is the `unchanged`-th like its predecessor is sent as a repetition."""
-    return 0 < unchanged <= _HELD_FRAMES or unchanged > _HELD_FRAMES + _REFINING_FRAMES
+        self._encodes.keep(frozenset())
 
 
 def _ask_priority() -> None:

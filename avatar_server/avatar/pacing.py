@@ -130,12 +130,16 @@ class KeyframePolicy:
     def request(self) -> None:
         self._requested = True
 
+    def made(self, media_time: float) -> None:
+        """A keyframe was made at `media_time` whatever was asked: an encoder has begun."""
+        self._last = media_time
+        self._requested = False
+
     def take(self, media_time: float) -> bool:
         """Whether the frame at `media_time` is to be a keyframe."""
         since = None if self._last is None else media_time - self._last
         wanted = self._requested and (since is None or since >= self.min_interval_s - 1e-6)
         if wanted or since is None or since >= self.max_interval_s:
-            self._last = media_time
-            self._requested = False
+            self.made(media_time)
             return True
         return False

@@ -5,9 +5,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 VideoCodec = Literal["h264", "vp8"]
+Layer = Literal["full", "low"]
+"""The session's picture, or a smaller one for viewers whose link does not carry that."""
+
+
+class Encoding(NamedTuple):
+    """One of the encodes that viewers share."""
+
+    codec: VideoCodec
+    layer: Layer
+
 
 MAX_PAYLOAD_BYTES = 1_180
 """Keeps IPv6 + UDP + SRTP packets under 1,280 bytes, the least MTU that IPv6 guarantees."""
@@ -31,6 +41,11 @@ class EncodedVideo:
     keyframe: bool
     payloads: tuple[bytes, ...]
     size: int
+    layer: Layer = "full"
+
+    @property
+    def encoding(self) -> Encoding:
+        return Encoding(self.codec, self.layer)
 
 
 @dataclass(frozen=True, slots=True)

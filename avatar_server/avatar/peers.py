@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
+from avatar_server.avatar.packets import Layer
 from avatar_server.avatar.rtc_internals import require_supported_aiortc
 from avatar_server.avatar.signalling import OfferError, check_offer
 from avatar_server.avatar.viewer import Viewer
@@ -86,6 +87,10 @@ class Peers:
     def viewers(self) -> list[str]:
         """Ids of the viewers that have joined."""
         return [name for name, viewer in self._viewers.items() if viewer.joined]
+
+    def layers(self) -> dict[str, Layer]:
+        """Which of the session's pictures each viewer that has joined is sent."""
+        return {name: peer.layer for name, peer in self._viewers.items() if peer.joined}
 
     async def offer(self, viewer: str, sdp: str, can_speak: bool) -> str:
         """The SDP answer for a viewer; raises `OfferError`.

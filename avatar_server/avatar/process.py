@@ -190,13 +190,15 @@ class AvatarProcess:
                 raise RuntimeError("a media thread has ended")
             stats = self._engine.stats()
             usage = resource.getrusage(resource.RUSAGE_SELF)
-            viewers = self._peers.viewers()
+            layers = self._peers.layers()
+            viewers = list(layers)
             await self._tell(
                 messages.AvatarStatus(
                     session=self._bootstrap.session,
                     state=self._conversation.state,
                     viewers=len(viewers),
                     viewer_ids=viewers,
+                    low_viewers=sum(layer == "low" for layer in layers.values()),
                     speaker=self._conversation.speaker,
                     fps=stats.fps,
                     frames=stats.frames,
@@ -208,7 +210,7 @@ class AvatarProcess:
                     rss_bytes=_rss_bytes(usage),
                 )
             )
-            if viewers:
+            for viewer, layer in layers.items():
                 self._peers.send(
                     events.Stats(
                         fps=stats.fps,
@@ -216,7 +218,9 @@ class AvatarProcess:
                         render_ms=stats.render_ms,
                         encode_ms=stats.encode_ms,
                         viewers=len(viewers),
-                    )
+                        layer=layer,
+                    ),
+                    viewer,
                 )
             await asyncio.sleep(STATUS_INTERVAL_S)
 

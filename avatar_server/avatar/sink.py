@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from avatar_server.avatar.fanout import Fanout, VideoQueue
-from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, VideoCodec
+from avatar_server.avatar.layers import LayerPolicy
+from avatar_server.avatar.packets import (
+    EncodedAudio,
+    EncodedVideo,
+    Encoding,
+    Layer,
+    VideoCodec,
+)
 from avatar_server.avatar.sender import LeanSender
 
 _BURST_PACKETS = 16
@@ -20,16 +27,23 @@ _ASK_AGAIN_S = 0.75
 
 
 class ViewerSink:
-    """A viewer's two streams as the fan-out sees them."""
+    """A viewer's two streams as the fan-out sees them, and which of the encodes it is sent.
+
+    `policy` decides that from the viewer's reports; without one it is always the full picture.
+    """
 
     def __init__(
         self,
         audio: LeanSender,
         video: LeanSender | None,
         fanout: Fanout,
-        request_keyframe: Callable[[], None],
+        request_keyframe: Callable[[Encoding], None],
+        policy: LayerPolicy | None = None,
     ) -> None:
         self.queue = VideoQueue()
+        self.encodings: frozenset[Encoding] = frozenset()
+        self.moves = 0
+        """How often the viewer was given another encode."""
         self._audio = audio
         self._video = video
         self._fanout = fanout
@@ -38,24 +52,53 @@ class ViewerSink:
         self._timer: asyncio.TimerHandle | None = None
         self._attached = False
         self._ask_again_at = 0.0
+        self._codec: VideoCodec = "h264"
+        self._layer: Layer = "full"
+        self._wanted: Layer = "full"
+        self._newest = -1
         audio.started = self._attach
         if video is not None:
             video.started = self._attach
-            video.keyframe_wanted = request_keyframe
+            video.keyframe_wanted = lambda: request_keyframe(self._encoding(self._layer))
+            if policy is not None:
+                self._follow(video, policy)
 
     @property
     def codec(self) -> VideoCodec | None:
-        if self._video is None or not self._video.sending:
-            return None
-        return "vp8" if self._video.codec_name == "vp8" else "h264"
+        """The video codec in use; none where no video is sent."""
+        return self._codec if self._video is not None and self._video.sending else None
+
+    @property
+    def layer(self) -> Layer:
+        """The encode that is being sent."""
+        return self._layer
+
+    def move(self, layer: Layer) -> None:
+        """Send `layer` from its next keyframe on, and what is sent now until then."""
+        if layer == self._wanted:
+            return
+        self._wanted = layer
+        if self._attached:
+            self._update({layer} - {self._layer})
 
     def on_audio(self, packet: EncodedAudio) -> None:
         if self._audio.sending:
             self._audio.send_payload(packet.payload, packet.timestamp, False)
 
     def on_video(self, frame: EncodedVideo) -> None:
+        if frame.layer != self._layer:
+            if frame.layer != self._wanted:
+                return
+            # A picture that was sent already must not come again under the same time.
+            if not frame.keyframe or frame.timestamp <= self._newest:
+                self._ask_keyframe(frame.layer)
+                return
+            self._layer = frame.layer
+            self.moves += 1
+            self._update(set())
+        self._newest = frame.timestamp
         if not self.queue.push(frame):
-            self._ask_keyframe()
+            self._ask_keyframe(self._layer)
         if self._timer is None:
             self._pump()
 
@@ -68,21 +111,37 @@ class ViewerSink:
             self._fanout.detach(self)
         self.queue.clear()
 
-    def _ask_keyframe(self) -> None:
+    def _follow(self, video: LeanSender, policy: LayerPolicy) -> None:
+        now = self._loop.time
+        video.loss_reported = lambda lost: self.move(policy.on_loss(now(), lost))
+        video.bandwidth_reported = lambda bps: self.move(policy.on_estimate(now(), bps))
+
+    def _encoding(self, layer: Layer) -> Encoding:
+        return Encoding(self._codec, layer)
+
+    def _update(self, keyframes: set[Layer]) -> None:
+        """Tell the fan-out what is taken now, and of which layers a keyframe is needed."""
+        sending = self._video is not None and self._video.sending
+        layers = {self._layer, self._wanted} if sending else set()
+        self.encodings = frozenset(map(self._encoding, layers))
+        self._fanout.refresh(frozenset(map(self._encoding, keyframes)) & self.encodings)
+
+    def _ask_keyframe(self, layer: Layer) -> None:
         # One request may still be on its way through the encoder: a second is made only when the
         # first cannot be, or the answer to it would be followed by another keyframe.
         now = self._loop.time()
         if now >= self._ask_again_at:
             self._ask_again_at = now + _ASK_AGAIN_S
-            self._request_keyframe()
+            self._request_keyframe(self._encoding(layer))
 
     def _attach(self) -> None:
         self._ask_again_at = self._loop.time() + _ASK_AGAIN_S
-        if self._attached:
-            self._fanout.refresh()
-        else:
+        if self._video is not None and self._video.codec_name == "vp8":
+            self._codec = "vp8"
+        if not self._attached:
             self._attached = True
             self._fanout.attach(self)
+        self._update({self._layer})
 
     def _pump(self) -> None:
         self._timer = None

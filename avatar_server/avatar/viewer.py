@@ -20,8 +20,10 @@ from aiortc.sdp import candidate_from_sdp
 from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
+from avatar_server.avatar.layers import LayerPolicy
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
+from avatar_server.avatar.packets import Layer
 from avatar_server.avatar.rtc_internals import (
     offer_loopback,
     packets_received,
@@ -99,7 +101,9 @@ class Viewer:
             video = self._connection.addTransceiver("video", "sendonly")
             video.setCodecPreferences(_preferences("video", "h264", "vp8"))
             self._video = replace_sender(video, engine.timeline, clock, stream)
-        self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe)
+        settings = engine.video_settings
+        policy = LayerPolicy(settings.bitrate_bps) if settings.low.enabled else None
+        self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe, policy)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
 
@@ -146,10 +150,17 @@ class Viewer:
     def age_ms(self) -> float:
         return (self._clock.now() - self.created) * 1e3
 
+    @property
+    def layer(self) -> Layer:
+        """Which of the session's pictures it is sent."""
+        return self._sink.layer
+
     def stats(self) -> dict[str, Any]:
         video = (self._video or self._audio).stats
         return {
             "codec": self._sink.codec,
+            "layer": self._sink.layer,
+            "layer_moves": self._sink.moves,
             "joined": self.joined,
             "packets": video.packets,
             "retransmitted": video.retransmitted,

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from avatar_server.avatar.encoder import H264Encoder, OpusEncoder
+from avatar_server.avatar.encodes import is_repeat
 from avatar_server.avatar.face import load_renderer
-from avatar_server.avatar.media import is_repeat
 from avatar_server.avatar.pacing import AUDIO_BLOCK, AUDIO_RATE_HZ
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.config import AudioSettings, Settings, VideoSettings

@@ -16,7 +16,13 @@ from avatar_server.config.inference import (
 )
 from avatar_server.config.load import PATH_VARIABLES, load_settings, settings_from_values
 from avatar_server.config.loadtest import LoadTestSettings
-from avatar_server.config.media import AudioSettings, IceServer, MediaSettings, VideoSettings
+from avatar_server.config.media import (
+    AudioSettings,
+    IceServer,
+    LowVideoSettings,
+    MediaSettings,
+    VideoSettings,
+)
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.security import SecuritySettings
@@ -35,6 +41,7 @@ __all__ = [
     "InferenceSettings",
     "LlmSettings",
     "LoadTestSettings",
+    "LowVideoSettings",
     "MediaSettings",
     "ObserveSettings",
     "OverloadSettings",

@@ -20,8 +20,19 @@ class IceServer(Section):
     """For TURN; every page is given it."""
 
 
+class LowVideoSettings(Section):
+    """The smaller picture, encoded only while some viewer's link does not carry the full one."""
+
+    enabled: bool = True
+    """Whether viewers are moved to it."""
+    scale: float = Field(default=0.5, ge=0.25, le=1.0)
+    """Its width and height as a share of the full picture's."""
+    crf: float = Field(default=26.0, ge=0, le=51)
+    """As `video.crf`, and never better than it."""
+
+
 class VideoSettings(Section):
-    """The one encode of a session."""
+    """The encodes of a session, which its viewers share."""
 
     width: int = Field(default=1280, ge=160, le=3840, multiple_of=16)
     """Pixels."""
@@ -29,14 +40,23 @@ class VideoSettings(Section):
     """Pixels."""
     fps: int = Field(default=30, ge=1, le=60)
     """Frames a second."""
+    encoder: Literal["auto", "libx264", "h264_nvenc"] = "auto"
+    """Of H.264: `auto` takes NVENC where a GPU has it (L4, L40S, RTX; not A100 and H100), else
+    libx264 on the CPU. With `h264_nvenc` the server does not start without one."""
     preset: Literal["ultrafast", "superfast", "veryfast", "faster", "fast", "medium"] = "ultrafast"
     """x264 preset: slower presets need fewer bits and more CPU. A 1280x720 frame of a speaking
-    avatar on one core, at the default `crf`: ultrafast 3.3 ms and 560 kbit/s, superfast 4.7 ms
-    and 255 kbit/s; one cannot be told from the other by eye."""
-    crf: float = Field(default=24.0, ge=0, le=51)
-    """Constant rate factor: lower is better and larger."""
+    avatar on one core, at the default `crf`: ultrafast 1.5 ms and 450 kbit/s, superfast 2.0 ms
+    and 240 kbit/s; one cannot be told from the other by eye."""
+    crf: float = Field(default=25.0, ge=0, le=51)
+    """Quality: x264's constant rate factor, lower is better and larger. While the rate is below
+    the cap it is the quantiser itself."""
+    bitrate_bps: int = Field(default=1_000_000, ge=100_000)
+    """A viewer whose link is reported to carry so much is given the full picture without delay."""
+    min_bitrate_bps: int = Field(default=300_000, ge=50_000)
+    """Cap of the smaller picture."""
     max_bitrate_bps: int = Field(default=2_500_000, ge=100_000)
-    """Cap that the rate buffer enforces."""
+    """Cap of the full picture."""
+    low: LowVideoSettings = LowVideoSettings()
     keyframe_min_interval_ms: int = Field(default=500, ge=0)
     """At most one keyframe in this time, however many viewers ask."""
     keyframe_interval_s: float = Field(default=10.0, gt=0)

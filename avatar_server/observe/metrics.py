@@ -106,6 +106,12 @@ class Metrics:
         self.bitrate_bps = Gauge(
             "avatar_video_bitrate_bps", "Encoded video.", ["session"], registry=registry
         )
+        self.low_viewers = Gauge(
+            "avatar_low_viewers",
+            "Viewers who are sent the smaller picture because of their link.",
+            ["session"],
+            registry=registry,
+        )
         self.turns = Counter(
             "avatar_turns_total", "Finished turns.", ["kind", "outcome"], registry=registry
         )
@@ -183,6 +189,7 @@ class Metrics:
         self.render_s.labels(session).set(status.render_ms / 1e3)
         self.encode_s.labels(session).set(status.encode_ms / 1e3)
         self.bitrate_bps.labels(session).set(status.bitrate_bps)
+        self.low_viewers.labels(session).set(status.low_viewers)
         self.process_cpu_s.labels("avatar", session).set(status.cpu_s)
         self.process_rss_bytes.labels("avatar", session).set(status.rss_bytes)
 
@@ -194,6 +201,7 @@ class Metrics:
             self.render_s,
             self.encode_s,
             self.bitrate_bps,
+            self.low_viewers,
         ):
             _remove(gauge, session)
         _remove(self.process_cpu_s, "avatar", session)

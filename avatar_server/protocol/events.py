@@ -91,6 +91,8 @@ class Stats(Event):
     overload: int = 0
     overload_text: str = ""
     """What is saved at this level, in words; empty at 0."""
+    layer: Literal["full", "low"] = "full"
+    """Which of the session's pictures this viewer is sent."""
 
 
 class Notice(Event):

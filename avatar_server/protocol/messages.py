@@ -106,6 +106,7 @@ class AvatarStatus(Message):
     viewers: int
     viewer_ids: list[str] = []
     abandoned: bool = False
+    low_viewers: int = 0
     speaker: str | None = None
     fps: float = 0.0
     late_frames: int = 0

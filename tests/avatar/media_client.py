@@ -15,6 +15,7 @@ from aiortc import (
     RTCRtpSender,
     RTCSessionDescription,
 )
+from aiortc.jitterbuffer import JitterBuffer
 from aiortc.mediastreams import AudioStreamTrack, MediaStreamError
 from numpy.typing import NDArray
 
@@ -34,6 +35,8 @@ class MovingBar:
         self.samples = 0
         self.drawn: list[float] = []
         self.still = False
+        self.detail: NDArray[np.uint8] | None = None
+        """Drawn over the picture, shifted with time: costs bits."""
 
     def pull_audio(self, samples: int) -> NDArray[np.int16]:
         t = (self.samples + np.arange(samples)) / 48_000
@@ -47,6 +50,10 @@ class MovingBar:
         frame.data[:] = 128
         x = int(media_time * 200) % (frame.width - 64)
         frame.y[:, x : x + 64] = 220
+        if self.detail is not None:
+            rows = frame.height // 2
+            shift = round(media_time * 30) * 97 % frame.width
+            frame.y[rows:] = np.roll(self.detail[: frame.height - rows, : frame.width], shift, 1)
         return True
 
 
@@ -109,6 +116,19 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0.01)
 
 
+class _From(JitterBuffer):
+    """Begins after packet `start`: what is sent again of those before comes too late."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(512, is_video=True)
+        self._start = start
+
+    def add(self, packet: Any) -> Any:
+        if (packet.sequence_number - self._start) & 0xFFFF > 0x7FFF:
+            return False, None
+        return super().add(packet)
+
+
 class Client:
     """A viewer made of aiortc, which keeps every video payload and picture."""
 
@@ -134,6 +154,8 @@ class Client:
         if codec is not None:
             codecs = RTCRtpSender.getCapabilities("video").codecs
             self.video.setCodecPreferences([c for c in codecs if c.name == codec])
+        self.sound_packets: list[tuple[float, int, int, bytes]] = []
+        """Arrival time, sequence number, RTP timestamp, payload of each audio packet."""
         self._tasks: list[asyncio.Task[None]] = []
         self.pc.on("track", lambda track: self._tasks.append(asyncio.create_task(self._run(track))))
 
@@ -151,6 +173,29 @@ class Client:
 
     async def ask_keyframe(self) -> None:
         await self.video.receiver._send_rtcp_pli(self.payload_ssrc)
+
+    def ask_again_as_browsers_do(self) -> None:
+        """From now on ask for a lost packet until it comes, and for a keyframe after a second.
+
+        aiortc asks for it once, and waits for it until 512 more have come.
+        """
+        self._tasks.append(asyncio.create_task(self._run_nacks()))
+
+    async def _run_nacks(self) -> None:
+        receiver: Any = self.video.receiver
+        since: dict[int, float] = {}
+        while True:
+            await asyncio.sleep(0.05)
+            now = asyncio.get_running_loop().time()
+            missing = receiver._RTCRtpReceiver__nack_generator.missing
+            since = {number: since.get(number, now) for number in missing}
+            if since and now - min(since.values()) > 1.0:
+                missing.clear()
+                at = receiver._RTCRtpReceiver__nack_generator.max_seq
+                receiver._RTCRtpReceiver__jitter_buffer = _From(at)
+                await self.ask_keyframe()
+            elif missing:
+                await receiver._send_rtcp_nack(self.payload_ssrc, sorted(missing))
 
     def vanish(self) -> None:
         """Fall silent as a viewer whose machine lost its network: no goodbye of any kind."""
@@ -175,6 +220,9 @@ class Client:
             if kind == "video":
                 self.payload_ssrc = packet.ssrc
                 self.payloads.append((packet.timestamp, packet.sequence_number, packet.payload))
+            else:
+                number, at = packet.sequence_number, asyncio.get_running_loop().time()
+                self.sound_packets.append((at, number, packet.timestamp, packet.payload))
             await handle_rtp(packet, arrival_time_ms)
 
         async def rtcp(packet: Any) -> None:

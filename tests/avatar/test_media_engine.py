@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
-from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, VideoCodec
+from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, Encoding
 from avatar_server.clock import MonotonicClock
 from renderers.contract import I420Frame
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Sink:
-    codec: VideoCodec | None = "h264"
+    encodings = frozenset({Encoding("h264", "full")})
 
     def __init__(self) -> None:
         self.video: list[EncodedVideo] = []

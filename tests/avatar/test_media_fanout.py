@@ -8,7 +8,9 @@ import threading
 import pytest
 
 from avatar_server.avatar.fanout import Fanout, VideoQueue
-from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, VideoCodec
+from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, Encoding
+
+H264, VP8 = Encoding("h264", "full"), Encoding("vp8", "full")
 
 pytestmark = pytest.mark.anyio
 
@@ -65,8 +67,8 @@ def test_a_keyframe_takes_the_place_of_what_still_waits() -> None:
 
 
 class Sink:
-    def __init__(self, codec: VideoCodec | None) -> None:
-        self.codec = codec
+    def __init__(self, *encodings: Encoding) -> None:
+        self.encodings = frozenset(encodings)
         self.got: list[EncodedVideo | EncodedAudio] = []
 
     def on_video(self, frame: EncodedVideo) -> None:
@@ -78,10 +80,10 @@ class Sink:
 
 async def test_all_viewers_get_the_same_object_in_order_from_another_thread() -> None:
     fanout = Fanout(asyncio.get_running_loop())
-    one, two, other = Sink("h264"), Sink("h264"), Sink("vp8")
+    one, two, other = Sink(H264), Sink(H264), Sink(VP8)
     for sink in (one, two, other):
         fanout.attach(sink)
-    assert fanout.codecs == {"h264", "vp8"}
+    assert fanout.encodings == {H264, VP8}
     sound = EncodedAudio(0, b"a")
     frames = [frame(i) for i in range(10)]
 
@@ -108,7 +110,7 @@ async def test_all_viewers_get_the_same_object_in_order_from_another_thread() ->
 
 async def test_a_stuck_event_loop_leaves_a_bounded_number_waiting() -> None:
     fanout = Fanout(asyncio.get_running_loop())
-    sink = Sink("h264")
+    sink = Sink(H264)
     fanout.attach(sink)
     for index in range(1_000):
         fanout.publish(frame(index))
@@ -119,7 +121,7 @@ async def test_a_stuck_event_loop_leaves_a_bounded_number_waiting() -> None:
 
 async def test_after_close_nothing_is_delivered() -> None:
     fanout = Fanout(asyncio.get_running_loop())
-    sink = Sink("h264")
+    sink = Sink(H264)
     fanout.attach(sink)
     fanout.publish(frame(0))
     fanout.close()

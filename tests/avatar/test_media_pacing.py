@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avatar_server.avatar.media import is_repeat
+from avatar_server.avatar.encodes import is_repeat
 from avatar_server.avatar.pacing import AudioPacer, FramePacer, KeyframePolicy, MediaTimeline
 
 

@@ -15,7 +15,7 @@ from media_client import Client, Session, session, small, until
 
 from avatar_server.avatar.peers import OfferError
 from avatar_server.avatar.viewer import Viewer
-from avatar_server.config import MediaSettings, VideoSettings
+from avatar_server.config import MediaSettings
 from avatar_server.protocol.events import Bye, Notice, Ping, Text, decode_server_event
 
 pytestmark = pytest.mark.anyio
@@ -312,11 +312,20 @@ async def test_settings_of_the_encoder_change_while_it_runs() -> None:
             await client.join(running.peers)
             await until(lambda: len(client.pictures) > 20)
             before = len(keyframes(client))
-            running.engine.configure_video(VideoSettings(preset="superfast", crf=40))
+            running.engine.set_quality(preset="superfast", crf=40, max_bitrate_bps=200_000)
             await until(lambda: len(keyframes(client)) > before)
             seen = len(client.pictures)
             await until(lambda: len(client.pictures) > seen + 10)
             assert client.pictures[-1][2].shape == (180, 320)
+            running.engine.set_quality(fps=10)
+            await until(lambda: len(client.pictures) > seen + 25)
+            assert set(np.diff([at for _, at, _ in client.pictures[-10:]])) == {9_000}
+            assert running.engine.video_settings.crf == 40
+            with pytest.raises(ValueError, match="preset"):
+                running.engine.set_quality(preset="slowest", crf=20)
+            with pytest.raises(ValueError, match="divide"):
+                running.engine.set_quality(fps=7, crf=20)
+            assert running.engine.video_settings.crf == 40
         finally:
             await client.close()
 

@@ -301,6 +301,12 @@ def test_the_overlay_shows_latency_stages_and_the_figures_of_both_sides(
     until(page, "parseFloat(document.querySelector('#fig-fps').textContent) > 5")
     until(page, "parseFloat(document.querySelector('#fig-bitrate').textContent) > 5")
     assert page.inner_text("#fig-size") == "640 × 360"
+    gateway.say(
+        events.Stats(
+            fps=30.0, bitrate_bps=8e5, render_ms=3.1, encode_ms=4.4, viewers=1, layer="low"
+        )
+    )
+    until(page, "document.querySelector('#fig-size').textContent === '640 × 360, for a slow link'")
     assert page.inner_text("#fig-loss").endswith("%")
     page.click("#overlay-toggle")
     assert not page.is_visible("#overlay")

@@ -48,9 +48,10 @@ def test_a_sessions_series_end_with_it() -> None:
     metrics = Metrics()
     before = len(samples(metrics))
     metrics.avatar_status(
-        AvatarStatus(session="a", state="idle", viewers=1, fps=29.9, render_ms=3.0)
+        AvatarStatus(session="a", state="idle", viewers=2, low_viewers=1, fps=29.9, render_ms=3.0)
     )
     found = samples(metrics)
+    assert found["avatar_low_viewers", (("session", "a"),)] == 1
     assert found["avatar_fps", (("session", "a"),)] == 29.9
     assert found["avatar_render_seconds", (("session", "a"),)] == 0.003
     metrics.forget_session("a")

@@ -2,6 +2,7 @@
 
 from avatar_server.avatar.encoder.base import EncoderError, FrameRing, VideoEncoder
 from avatar_server.avatar.encoder.h264 import H264Encoder
+from avatar_server.avatar.encoder.h264_coding import require_encoder
 from avatar_server.avatar.encoder.opus import OpusEncoder
 from avatar_server.avatar.encoder.vp8 import Vp8Encoder
 
@@ -12,4 +13,5 @@ __all__ = [
     "OpusEncoder",
     "VideoEncoder",
     "Vp8Encoder",
+    "require_encoder",
 ]

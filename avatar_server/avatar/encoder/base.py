@@ -7,6 +7,7 @@ from typing import Protocol
 import av
 
 from avatar_server.avatar.packets import EncodedVideo
+from avatar_server.config import VideoSettings
 from renderers.contract import I420Frame
 
 
@@ -26,6 +27,10 @@ class VideoEncoder(Protocol):
 
     def repeat(self, timestamp: int) -> EncodedVideo | None:
         """The last picture once more, where that can be said without encoding; else `None`."""
+        ...
+
+    def configure(self, settings: VideoSettings) -> None:
+        """Use other settings from the next frame on, which becomes a keyframe where need be."""
         ...
 
     def close(self) -> None: ...

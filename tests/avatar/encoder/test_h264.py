@@ -143,3 +143,27 @@ def test_a_size_that_cannot_be_encoded_is_told() -> None:
     encoder = H264Encoder(SETTINGS)
     with pytest.raises(EncoderError, match="x264"):
         encoder.encode(I420Frame(np.zeros((3, 2), np.uint8), 2, 0), 0, False)
+
+
+def test_below_the_cap_the_quantiser_is_held_and_above_it_the_cap_is_kept_from_a_keyframe_on() -> (
+    None
+):
+    settings = SETTINGS.model_copy(update={"max_bitrate_bps": 200_000, "crf": 25.0})
+    encoder = H264Encoder(settings)
+    still = [encoder.encode(picture(0), k * 3_000, False) for k in range(30)]
+    assert not encoder.capped
+    encoder.configure(settings.model_copy(update={"crf": 5.0}))
+    moving = [encoder.encode(picture(9 * k, noise=k + 1), k * 3_000, False) for k in range(30, 60)]
+    assert encoder.capped
+    assert [frame.keyframe for frame in moving].count(True) == 2
+    assert len(decode(still + moving)) == 60
+
+
+def test_a_keyframe_at_the_same_quality_is_the_only_change_when_only_the_cap_changes() -> None:
+    encoder = H264Encoder(SETTINGS)
+    frames = [encoder.encode(picture(k), k * 3_000, False) for k in range(5)]
+    encoder.configure(SETTINGS.model_copy(update={"max_bitrate_bps": 150_000}))
+    frames += [encoder.encode(picture(k), k * 3_000, False) for k in range(5, 10)]
+    assert [frame.keyframe for frame in frames] == [k in (0, 5) for k in range(10)]
+    decoded = decode(frames)
+    assert all(psnr(d, picture(k).data) > 34 for k, d in enumerate(decoded))

@@ -24,6 +24,7 @@ export class Overlay {
   #toggle = byId("overlay-toggle");
   #latencies = [];
   #lastMs = null;
+  #reduced = false;
 
   constructor() {
     this.#toggle.addEventListener("click", () => this.toggle());
@@ -75,7 +76,10 @@ export class Overlay {
   }
 
   /** `Stats` of the server. */
-  server({ fps, render_ms: renderMs, encode_ms: encodeMs, viewers, overload, overload_text: saved }) {
+  server(stats) {
+    const { fps, render_ms: renderMs, encode_ms: encodeMs, viewers } = stats;
+    const { overload, overload_text: saved } = stats;
+    this.#reduced = stats.layer === "low";
     setText("fig-server-fps", `${fps.toFixed(1)} /s`);
     setText("fig-render", `${renderMs.toFixed(1)} ms`);
     setText("fig-encode", `${encodeMs.toFixed(1)} ms`);
@@ -86,7 +90,8 @@ export class Overlay {
   /** Figures of the browser, see figures.js. */
   browser(figures, roundTripMs) {
     setText("fig-fps", `${figures.fps.toFixed(1)} /s`);
-    setText("fig-size", figures.width ? `${figures.width} × ${figures.height}` : "–");
+    const size = figures.width ? `${figures.width} × ${figures.height}` : "–";
+    setText("fig-size", this.#reduced ? `${size}, for a slow link` : size);
     setText("fig-bitrate", bitrate(figures.bitrateBps));
     const rtt = figures.rttMs ?? roundTripMs;
     setText("fig-rtt", rtt === null ? "–" : `${rtt.toFixed(rtt < 10 ? 1 : 0)} ms`);
