@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -16,15 +17,20 @@ from avatar_server.capacity.admission import Admission, Capacity, Refusal, Repor
 from avatar_server.capacity.demand import Demand
 from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
 from avatar_server.capacity.machine import Machine, free_memory_bytes, this_machine
-from avatar_server.capacity.overload import Load, Overload, OverloadLevel
+from avatar_server.capacity.overload import DESCRIPTIONS, Load, Overload, OverloadLevel
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
+from avatar_server.gateway.problems import ProblemError
+from avatar_server.gateway.registry import Registry
+from avatar_server.observe.metrics import Metrics
 from avatar_server.processes import Bootstrap, bootstrap_line, plain_settings
 from avatar_server.protocol.costs import FrameCosts, StageCosts
-from avatar_server.protocol.messages import AvatarStatus, InferenceStatus
+from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, SetOverload
 
 FRAMES_TIMEOUT_S = 120.0
 """Of the measurement: an avatar's art may have to be drawn first, on a slow machine."""
+FULL_RETRY_S = 10.0
+"""When to ask again for a place; sooner where an empty session is about to end."""
 MEASURING = "measuring this machine: drawing and encoding"
 
 log = logging.getLogger(__name__)
@@ -199,8 +205,46 @@ class CapacityKeeper:
             refusal = overloaded(self.overload.reason) if running else None
         return refusal
 
-    def tick(self) -> OverloadLevel:
-        """The overload level by the load of this moment; to be called once a second."""
+    def admit(self, registry: Registry, metrics: Metrics) -> str | None:
+        """Whether one more session may start now: raises `ProblemError` (503) where none may.
+
+        Gives the session that has to be ended for it, which everybody has left; None: none has to.
+        """
+        empty = registry.give_way()
+        refusal = self.refusal(len(registry) - (empty is not None))
+        if refusal is None:
+            return empty
+        metrics.sessions_refused.labels(refusal.resource.value).inc()
+        free_in_s = registry.free_in_s()
+        retry_s = FULL_RETRY_S if free_in_s is None else min(FULL_RETRY_S, free_in_s)
+        raise ProblemError(
+            503,
+            "full",
+            refusal.detail,
+            retry_after_s=max(1, math.ceil(retry_s)),
+            more={"resource": refusal.resource.value},
+        )
+
+    # --- overload -----------------------------------------------------------------------------
+
+    def follow(self, metrics: Metrics) -> bool:
+        """Judge the load of this moment, once a second; whether the overload level changed."""
+        before = self.overload.level
+        level = self._judge()
+        metrics.capacity(self.capacity(), level)
+        if level is before:
+            return False
+        metrics.overload_changes.labels("up" if level > before else "down").inc()
+        why = self.overload.reason or "there is room again"
+        log.warning("overload level %d (%s): %s", level, DESCRIPTIONS[level], why)
+        return True
+
+    def overload_message(self) -> SetOverload:
+        """What avatars are told."""
+        level = self.overload.level
+        return SetOverload(level=level, reason=DESCRIPTIONS[level] if level else "")
+
+    def _judge(self) -> OverloadLevel:
         fps = self._settings.media.video.fps
         costs = [
             (status.render_ms + status.encode_ms) * fps / 1e3 for status in self._statuses.values()

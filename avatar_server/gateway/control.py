@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import secrets
 import signal
@@ -16,7 +15,6 @@ import zmq.asyncio
 
 from avatar_server.avatars import AvatarSpec
 from avatar_server.capacity.admission import Refusal
-from avatar_server.capacity.overload import DESCRIPTIONS
 from avatar_server.clock import Clock, MonotonicClock
 from avatar_server.config import Settings
 from avatar_server.gateway.capacity import CapacityKeeper
@@ -46,7 +44,6 @@ from avatar_server.protocol.messages import (
     Leave,
     Message,
     Problem,
-    SetOverload,
     StopAvatar,
     TurnTrace,
 )
@@ -55,8 +52,6 @@ TICK_S = 0.25
 ASK_INFERENCE_EVERY_S = 1.0
 # Ctrl-C must end everything within 3 s: a second to go by itself, half of one after SIGTERM.
 STOP_GRACE_S = 1.0
-FULL_RETRY_S = 10.0
-"""When to ask again for a place; sooner where an empty session is about to end."""
 
 log = logging.getLogger(__name__)
 
@@ -205,16 +200,7 @@ class Control:
             self.metrics.sessions_refused.labels("not-ready").inc()
             raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
         # From here to `add` nothing is awaited: of two requests for the last place one is served.
-        empty = self.registry.give_way()
-        running = len(self.registry) - (empty is not None)
-        if (refusal := self.capacity.refusal(running)) is not None:
-            self.metrics.sessions_refused.labels(refusal.resource.value).inc()
-            retry_after_s = math.ceil(min(self.registry.free_in_s() or FULL_RETRY_S, FULL_RETRY_S))
-            more = {"resource": refusal.resource.value}
-            raise ProblemError(
-                503, "full", refusal.detail, retry_after_s=max(1, retry_after_s), more=more
-            )
-        if empty is not None:
+        if (empty := self.capacity.admit(self.registry, self.metrics)) is not None:
             self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")
         session = self.registry.add(_new_id(), avatar)
         started_at = self._clock.now()
@@ -443,21 +429,12 @@ class Control:
 
     def _follow_load(self) -> None:
         """Take an overload level, or give one back; everybody is told."""
-        before = self.capacity.overload.level
-        level = self.capacity.tick()
-        self.metrics.capacity(self.capacity.capacity(), level)
-        if level is before:
-            return
-        self.metrics.overload_changes.labels("up" if level > before else "down").inc()
-        why = self.capacity.overload.reason or "there is room again"
-        log.warning("overload level %d (%s): %s", level, DESCRIPTIONS[level], why)
-        for session in self._keepers:
-            self._tell_overload(session)
+        if self.capacity.follow(self.metrics):
+            for session in self._keepers:
+                self._tell_overload(session)
 
     def _tell_overload(self, session: str) -> None:
-        level = self.capacity.overload.level
-        message = SetOverload(level=level, reason=DESCRIPTIONS[level] if level else "")
-        task = asyncio.create_task(self._tell(session, message))
+        task = asyncio.create_task(self._tell(session, self.capacity.overload_message()))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
