@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -47,6 +47,17 @@ def load_command(
     find_most: Annotated[
         bool, typer.Option("--find-max", help="Raise the sessions until the objective breaks.")
     ] = False,
+    policy: Annotated[
+        str | None, typer.Option(help="Short for --set scheduler.policy=…, of the server started.")
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="KEY.PATH=VALUE",
+            help="Run A B A B, B with this setting changed too; repeat for more settings.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Another seed: other words and pauses.")] = 0,
     config: Annotated[
         str, typer.Option("--config", "-c", help="A shipped configuration or a YAML file.")
@@ -70,6 +81,7 @@ def load_command(
         settings_or_exit,
     )
     from avatar_server.cli import stop_with as stop
+    from avatar_server.loadtest.compare import compare
     from avatar_server.loadtest.conduct import run_load
     from avatar_server.loadtest.crew import CrewError
     from avatar_server.loadtest.plan import LoadPlan, parse_kill
@@ -80,15 +92,19 @@ def load_command(
     from avatar_server.loadtest.target import LoadError
     from avatar_server.paths import cache_dir
 
-    settings = settings_or_exit(config, sets, {})
+    given = [*(sets or []), *([f"scheduler.policy={policy}"] if policy else [])]
+    settings = settings_or_exit(config, given, {})
+    settings_or_exit(config, [*given, *(against or [])], {})
     check_json_file(json_file)
     if html is not None and not html.absolute().parent.is_dir():
         raise stop(f"--html {html}: there is no folder {html.parent}", WRONG_USE)
     console = Console(stderr=True, highlight=False)
     try:
         kills = [parse_kill(text, sessions, duration) for text in kill or []]
-        if kills and find_most:
-            raise LoadError("--kill and --find-max cannot be used together")
+        if sum(map(bool, (kills, find_most, against))) > 1:
+            raise LoadError("use one of --kill, --find-max and --against")
+        if url is not None and (policy or against):
+            raise LoadError("--policy and --against change a server that is started for the test")
         if speech is not None:
             recorded(speech)
     except (LoadError, ValueError, OSError) as error:
@@ -106,15 +122,19 @@ def load_command(
             kills=kills,
             seed=seed,
         )
-        arguments = ["--config", config, *(part for pair in sets or [] for part in ("--set", pair))]
-        figures = run_load(
-            settings=settings,
-            arguments=arguments,
-            url=url,
-            plan=plan,
-            find_most=find_most,
-            console=console,
-        )
+
+        def run(more: list[str]) -> dict[str, Any]:
+            pairs = [part for pair in (*given, *more) for part in ("--set", pair)]
+            return run_load(
+                settings=settings,
+                arguments=["--config", config, *pairs],
+                url=url,
+                plan=plan,
+                find_most=find_most,
+                console=console,
+            )
+
+        figures = compare(run, against) if against else run([])
     except LoadError as error:
         raise stop(str(error), WRONG_USE) from error
     except (CrewError, ServerFailed) as error:

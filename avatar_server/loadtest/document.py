@@ -6,6 +6,7 @@ The keys are the load test's public format; `FIGURES` in `docs/load.md` says wha
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -115,8 +116,17 @@ def document(record: RunRecord, settings: LoadTestSettings) -> dict[str, Any]:
             "count": len(turns),
             "answered": sum(turn.answered_at is not None for turn in turns),
             "cut_off": sum(turn.cut_off for turn in turns),
+            "acknowledged": sum(turn.acknowledged_at is not None for turn in turns),
             "voice_to_voice_ms": quantiles(latencies),
+            "first_sound_ms": quantiles(
+                [t.first_sound_ms for t in turns if t.first_sound_ms is not None]
+            ),
             "stages_ms": stage_quantiles([turn.stages_ms for turn in turns]),
+            "ledger_ms": {
+                stage: quantiles([t.ledger_ms[stage][0] for t in turns if stage in t.ledger_ms])
+                for stage in sorted({stage for turn in turns for stage in turn.ledger_ms})
+            },
+            "overran": dict(Counter(turn.overran for turn in turns if turn.overran)),
         },
         "barge_in_ms": {
             **quantiles(barge_in),
@@ -260,7 +270,10 @@ def detail(record: RunRecord, viewers: list[ViewerFigures]) -> dict[str, Any]:
                 "reply": t.reply,
                 "voice_to_voice_ms": _rounded(t.voice_to_voice_ms),
                 "server_voice_to_voice_ms": _rounded(t.server_voice_to_voice_ms),
+                "first_sound_ms": _rounded(t.first_sound_ms),
                 "stages_ms": {stage: list(span) for stage, span in t.stages_ms.items()},
+                "ledger_ms": {stage: list(span) for stage, span in t.ledger_ms.items()},
+                "overran": t.overran,
                 "interruption": t.interruption,
                 "barge_in_ms": _rounded(t.barge_in_ms),
                 "missed_interruption": t.missed_interruption,

@@ -80,6 +80,7 @@ def report(figures: Mapping[str, Any]) -> str:
         _verdict(figures["verdict"]),
         _tiles(figures),
         _found(figures),
+        _compared(figures.get("compare")),
         _section("Voice to voice", _latencies(figures), _LATENCY_NOTE),
         _section("Pictures a second, as received", _rates(detail, marks)),
         _section("Stages of a turn", _stages(figures), _STAGE_NOTE),
@@ -168,6 +169,19 @@ def _found(figures: Mapping[str, Any]) -> str:
     if found["binding"]:
         most += f"; one step more runs into: {escape(found['binding'])}"
     return f"<h2>How many sessions</h2>{most}.</p>{_table(head, rows)}"
+
+
+def _compared(compared: Mapping[str, Any] | None) -> str:
+    if compared is None:
+        return ""
+    keys = (
+        *("variant", "fps_p5", "freezes", "missed_frames", "audio_gaps", "answered", "turns"),
+        *("voice_to_voice_p50_ms", "voice_to_voice_p95_ms", "voice_to_voice_max_ms"),
+    )
+    rows = [["" if run[key] is None else run[key] for key in keys] for run in compared["runs"]]
+    head = [key.replace("_", " ") for key in keys]
+    note = f"B: {', '.join(compared['settings'])}. The plots below are the first run's."
+    return f"<h2>Compared</h2>{_table(head, rows)}<p class='note'>{escape(note)}</p>"
 
 
 def _latencies(figures: Mapping[str, Any]) -> str:

@@ -53,7 +53,9 @@ class Turn(Report):
     """One spoken turn as the viewer lived it.
 
     `said_at` and `ended_at` are when the first and last audible samples left. `answered_at` is
-    when the packet with the first audible sample of the reply came; None: no answer. `cut_off`:
+    when the packet with the first audible sample of the reply came; None: no answer.
+    `acknowledged_at`: of an acknowledgement that covered the wait; the answer's own first sample
+    then came as much later as the server says. `cut_off`:
     the reply began before the viewer had finished. `stopped_at`: for an interruption, when the
     reply that was spoken over fell silent; `missed_interruption`: it did not. `lost`: the
     connection broke in the turn.
@@ -63,6 +65,7 @@ class Turn(Report):
     said_at: float
     ended_at: float
     answered_at: float | None = None
+    acknowledged_at: float | None = None
     cut_off: bool = False
     interruption: bool = False
     stopped_at: float | None = None
@@ -70,6 +73,8 @@ class Turn(Report):
     lost: bool = False
     server_voice_to_voice_ms: float | None = None
     stages_ms: dict[str, tuple[float, float]] = {}
+    ledger_ms: dict[str, tuple[float, float]] = {}
+    overran: str = ""
     heard: str = ""
     reply: str = ""
 
@@ -79,6 +84,13 @@ class Turn(Report):
         if self.answered_at is None or self.cut_off:
             return None
         return (self.answered_at - self.ended_at) * 1e3
+
+    @property
+    def first_sound_ms(self) -> float | None:
+        """As `voice_to_voice_ms`, to the acknowledgement where there was one."""
+        if self.acknowledged_at is None or self.cut_off:
+            return self.voice_to_voice_ms
+        return (self.acknowledged_at - self.ended_at) * 1e3
 
     @property
     def barge_in_ms(self) -> float | None:

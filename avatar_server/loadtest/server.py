@@ -19,6 +19,12 @@ STOP_TIMEOUT_S = 5.0
 """The server ends itself within 3 s; after this it is killed."""
 
 
+def credentials() -> dict[str, str]:
+    """The header that carries `AVATAR_SERVER_KEY`; none where there is no key."""
+    key = os.environ.get("AVATAR_SERVER_KEY", "").strip()
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class ServerFailed(RuntimeError):
     """The server did not become ready; the message ends with what it printed."""
 

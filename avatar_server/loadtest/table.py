@@ -29,6 +29,7 @@ def print_figures(console: Console, figures: Mapping[str, Any]) -> None:
         ("picture after sound, p95 (ms)", _number(audio["av_offset_p95_ms"])),
         ("turns answered", f"{turns['answered']} of {turns['count']}"),
         ("voice to voice, p50 / p95 / longest (ms)", _three(turns["voice_to_voice_ms"])),
+        ("wait covered by an acknowledgement", str(turns["acknowledged"])),
         ("interruption heard until silence, p50 / p95 (ms)", _three(figures["barge_in_ms"])),
         (
             "joins accepted / refused",
@@ -57,6 +58,15 @@ def print_figures(console: Console, figures: Mapping[str, Any]) -> None:
             f"others missed {kill['others']['missed_frames']} frame(s), longest interval "
             f"{_number(kill['others']['frame_interval_max_ms'])} ms"
         )
+    if compared := figures.get("compare"):
+        console.print(_compared(compared))
+    if found := figures.get("find_max"):
+        most = f"{found['sessions']} session(s) meet the objective"
+        per_gpu = f", {found['per_gpu']} for each GPU" if found["per_gpu"] is not None else ""
+        border = f"; the next step runs into: {found['binding']}" if found["binding"] else ""
+        console.print(f"[bold]{most}{per_gpu}{border}[/bold]")
+        for reason in found["reasons"]:
+            console.print(f"  {reason}")
     print_verdict(console, figures["verdict"])
 
 
@@ -70,6 +80,32 @@ def print_verdict(console: Console, verdict: Mapping[str, Any]) -> None:
         console.print(f"[red]missed:[/red] {reason}")
     if verdict["binding"]:
         console.print(f"What is nearest to its limit: {verdict['binding']}")
+
+
+def _compared(compared: Mapping[str, Any]) -> Table:
+    table = Table(
+        *(
+            "run",
+            "fps p5",
+            "freezes",
+            "frames left out",
+            "gaps",
+            "answered",
+            "p50",
+            "p95",
+            "longest",
+        ),
+        title=f"B: {', '.join(compared['settings'])} (voice to voice in ms)",
+    )
+    for run in compared["runs"]:
+        table.add_row(
+            run["variant"],
+            _number(run["fps_p5"], 2),
+            *(str(run[name]) for name in ("freezes", "missed_frames", "audio_gaps")),
+            f"{run['answered']}/{run['turns']}",
+            *(_number(run[f"voice_to_voice_{name}_ms"]) for name in ("p50", "p95", "max")),
+        )
+    return table
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -143,8 +143,7 @@ class Talker:
         turn.reply = " ".join(captions[clause] for clause in sorted(captions))
         for event in since:
             if isinstance(event, events.TurnDone) and event.turn == number:
-                turn.server_voice_to_voice_ms = event.voice_to_voice_ms
-                turn.stages_ms = dict(event.stages_ms)
+                take_over(turn, event)
         # What lies before this turn is not asked for again.
         self._viewer.events[:] = [(t, e) for t, e in self._viewer.events if t >= turn.said_at]
         self._report(turn)
@@ -177,3 +176,19 @@ class Talker:
             if last is not None and now - last > LOST_AFTER_S:
                 raise ConnectionLost
             await asyncio.sleep(min(_POLL_S, deadline - now))
+
+
+def take_over(turn: Turn, done: events.TurnDone) -> None:
+    """Add the server's account of a turn to the viewer's."""
+    turn.server_voice_to_voice_ms = done.voice_to_voice_ms
+    turn.stages_ms = dict(done.stages_ms)
+    turn.ledger_ms = dict(done.ledger_ms)
+    turn.overran = done.overran
+    acknowledged, answered = done.acknowledged_ms, done.voice_to_voice_ms
+    if acknowledged is None or turn.answered_at is None:
+        return
+    # What we heard first was the acknowledgement.
+    turn.acknowledged_at = turn.answered_at
+    turn.answered_at = (
+        None if answered is None else turn.answered_at + max(0.0, answered - acknowledged) / 1e3
+    )

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from avatar_server.loadtest.server import credentials
 from avatar_server.loadtest.usage import (
     AVATAR,
     GATEWAY,
@@ -67,7 +68,7 @@ class Target:
             raise LoadError(f"{url!r} is no address of a server: write it like http://host:8080")
         self.url = url.rstrip("/")
         self._gateway_pid = gateway_pid
-        self._http = httpx.AsyncClient(base_url=self.url, timeout=_TIMEOUT_S)
+        self._http = httpx.AsyncClient(base_url=self.url, timeout=_TIMEOUT_S, headers=credentials())
 
     async def __aenter__(self) -> Target:
         return self
@@ -98,6 +99,11 @@ class Target:
             raise LoadError(
                 f"the server at {self.url} cannot be reached ({why}): is it running there?"
             ) from error
+        if reply.status_code in (401, 403):
+            raise LoadError(
+                f"the server at {self.url} asks for a key with the scope operate: give it in the "
+                "environment, as AVATAR_SERVER_KEY"
+            )
         if not reply.is_success:
             raise LoadError(f"{self.url}{path} answered {reply.status_code}: no avatar server?")
         return reply

@@ -27,6 +27,7 @@ from avatar_server.loadtest.meter import Meter
 from avatar_server.loadtest.microphone import Microphone
 from avatar_server.loadtest.packet_microphone import PacketMicrophone
 from avatar_server.loadtest.received import AudioPiece, EncodedPicture, Received
+from avatar_server.loadtest.server import credentials
 from avatar_server.protocol import events
 
 JOIN_TIMEOUT_S = 20.0
@@ -79,7 +80,9 @@ class SyntheticViewer:
     ) -> None:
         if (avatar is None) == (session is None):
             raise ValueError("give either the avatar to launch or the session to join")
-        self._http = httpx.AsyncClient(base_url=base_url, timeout=JOIN_TIMEOUT_S)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, timeout=JOIN_TIMEOUT_S, headers=credentials()
+        )
         self._base_url = base_url
         self._avatar = avatar
         self.session = session

@@ -46,6 +46,8 @@ _LAG_EVERY_S = 0.05
 _REJOIN_EVERY_S = 0.25
 _REJOIN_TIMEOUT_S = 30.0
 """A session that does not take its viewers back by then has failed."""
+_LIMITED_S, _LIMITED_EVERY_S = 45.0, 5.0
+"""Real viewers come from many addresses: a limit on ours is no refusal."""
 _NICE = -15
 """Viewers sit elsewhere: here they must note each packet when it comes, whatever the server does
 with the CPU. Only where the system allows it."""
@@ -253,7 +255,7 @@ class Worker:
         for viewer in list(self._viewers):
             viewer.session = viewer.session or self._viewers[0].session
             try:
-                await viewer.join()
+                await self._join_patiently(viewer)
             except (ViewerError, httpx.HTTPError) as error:
                 status = error.status if isinstance(error, ViewerError) else None
                 message = str(error) or type(error).__name__
@@ -271,6 +273,19 @@ class Worker:
                     # Without the session there is nothing to watch.
                     self._viewers.clear()
                     return
+
+    @staticmethod
+    async def _join_patiently(viewer: LoadViewer) -> None:
+        """Join; where the server lets one address in so often only, later."""
+        deadline = time.monotonic() + _LIMITED_S
+        while True:
+            try:
+                await viewer.join()
+                return
+            except ViewerError as error:
+                if error.status != 429 or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_LIMITED_EVERY_S)
 
     async def _watch_lag(self) -> None:
         """How late this process gets the CPU: what it measures is off by as much."""
