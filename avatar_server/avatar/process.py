@@ -26,6 +26,7 @@ from avatar_server.avatar.inference_client import InferenceClient
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.peers import OfferError, Peers
 from avatar_server.avatar.playout import Playout
+from avatar_server.avatar.thrift import Thrift
 from avatar_server.avatars import AvatarError, find_avatars
 from avatar_server.clock import MonotonicClock
 from avatar_server.observe.logging import setup_logging
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 STATUS_INTERVAL_S = 1.0
 """The gateway takes three missed reports for a hang."""
+
+THRIFT_INTERVAL_S = 0.1
+"""An avatar that begins to speak while its rate was halved is this late to get it back."""
 
 GATEWAY_QUEUE = 1_000
 """Messages kept for a gateway that does not read; then the oldest state is stale anyway."""
@@ -86,6 +90,7 @@ class AvatarProcess:
         fanout = Fanout(loop)
         face = Face(playout, animator, renderer, lambda: conversation.attitude)
         self._engine = MediaEngine(settings.media, face, clock, fanout)
+        self._thrift = Thrift(settings.media.video, self._engine, conversation)
         self._peers = Peers(
             settings.media, settings.sessions.max_viewers, self._engine, fanout, conversation
         )
@@ -105,6 +110,7 @@ class AvatarProcess:
             asyncio.create_task(conversation.run(), name="conversation"),
             asyncio.create_task(self._read_gateway(), name="gateway"),
             asyncio.create_task(self._report(), name="status"),
+            asyncio.create_task(self._save(), name="thrift"),
         ]
         await self._tell(messages.AvatarReady(session=session, pid=os.getpid()))
         ended = asyncio.create_task(self._ended.wait())
@@ -153,6 +159,8 @@ class AvatarProcess:
                 await self._peers.add_candidate(
                     message.viewer, message.candidate, message.sdp_mid, message.sdp_m_line_index
                 )
+            elif isinstance(message, messages.SetOverload):
+                self._thrift.set_level(message.level, message.reason)
             elif isinstance(message, messages.Leave):
                 await self._peers.leave(message.viewer, "left")
             elif isinstance(message, messages.StopAvatar):
@@ -218,11 +226,18 @@ class AvatarProcess:
                         render_ms=stats.render_ms,
                         encode_ms=stats.encode_ms,
                         viewers=len(viewers),
+                        overload=self._thrift.level,
+                        overload_text=self._thrift.text,
                         layer=layer,
                     ),
                     viewer,
                 )
             await asyncio.sleep(STATUS_INTERVAL_S)
+
+    async def _save(self) -> None:
+        while True:
+            self._thrift.tick()
+            await asyncio.sleep(THRIFT_INTERVAL_S)
 
     # --- the conversation -------------------------------------------------------------------
 

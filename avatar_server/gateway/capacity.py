@@ -199,11 +199,10 @@ class CapacityKeeper:
 
     def refusal(self, running: int) -> Refusal | None:
         """Why no session may start beside `running` others; None where one may."""
-        refusal = self.admission.refusal(running, self._memory_now())
-        if refusal is None and self.overload.level is OverloadLevel.NO_NEW_SESSIONS:
-            # With nobody there, there is nothing to protect.
-            refusal = overloaded(self.overload.reason) if running else None
-        return refusal
+        # With nobody there, there is nothing to protect.
+        if running and self.overload.level is OverloadLevel.NO_NEW_SESSIONS:
+            return overloaded(self.overload.reason)
+        return self.admission.refusal(running, self._memory_now())
 
     def admit(self, registry: Registry, metrics: Metrics) -> str | None:
         """Whether one more session may start now: raises `ProblemError` (503) where none may.

@@ -97,3 +97,66 @@ def test_whoever_comes_to_a_full_server_is_told_why_and_joins_when_somebody_leav
     # The page looks again every 2 s, and a place that everybody left is given away at once.
     assert time.monotonic() - left_at < 15
     assert second.evaluate("avatarPage.notice") != "full"
+
+
+@pytest.fixture
+def overloaded() -> Iterator[ServerProcess]:
+    """A server that takes every frame for too costly, so that all measures are in force soon."""
+    marks = {"frame_cost_high": 0.002, "frame_cost_low": 0.001, "rise_s": 0, "settle_s": 0.5}
+    pairs = [f"capacity.overload.{key}={value}" for key, value in marks.items()]
+    arguments = ["--sessions", "3"]
+    for pair in pairs:
+        arguments += ["--set", pair]
+    with ServerProcess(arguments) as running:
+        yield running
+
+
+def test_an_overloaded_server_saves_on_pictures_and_not_on_sound(
+    overloaded: ServerProcess, browser: Browser
+) -> None:
+    page = person(browser, overloaded.url)
+    until(page, SEES_THE_AVATAR)
+    page.keyboard.press("o")
+    until(page, "document.querySelector('#fig-overload').textContent.startsWith('level 5')")
+    # The greeting is over: nobody talks, and every second frame is made.
+    until(page, "avatarPage.state === 'idle'")
+    session = page.url.rsplit("/", 1)[1]
+
+    def made_fps() -> float:
+        view = httpx.get(f"{overloaded.url}/v1/sessions/{session}").json()
+        return float(view["fps"])
+
+    deadline = time.monotonic() + 20
+    while not 12 < made_fps() < 18:
+        assert time.monotonic() < deadline, made_fps()
+        page.wait_for_timeout(500)
+
+    refused = httpx.post(f"{overloaded.url}/v1/sessions", json={"avatar": "theo"}, timeout=20)
+    assert refused.status_code == 503
+    assert refused.json()["resource"] == "overload"
+    shown = httpx.get(f"{overloaded.url}/v1/capacity").json()["overload"]
+    assert shown["level"] == 5
+    assert "idle avatars at half the frame rate" in shown["measures"]
+
+    before = page.evaluate(SOUND)
+    page.fill("#text", "What is your name?")
+    page.keyboard.press("Enter")
+    until(page, "avatarPage.state === 'speaking'")
+    page.wait_for_timeout(2_000)
+    assert page.evaluate(SOUND)["energy"] > before["energy"] + 0.001, "the answer is heard"
+    until(page, "avatarPage.state === 'idle'")
+    after = page.evaluate(SOUND)
+    # What the browser had to make up (`concealedSamples`), apart from
+    # the silence that it makes up between talks.
+    concealed = after["concealed"] - before["concealed"]
+    assert concealed / (after["samples"] - before["samples"]) < 0.02
+
+
+SOUND = """async () => {
+    const stats = await avatarPage.getStats();
+    const audio = stats.find(s => s.type === 'inbound-rtp' && s.kind === 'audio');
+    return {
+        energy: audio.totalAudioEnergy, samples: audio.totalSamplesReceived,
+        concealed: audio.concealedSamples - audio.silentConcealedSamples,
+    };
+}"""
