@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.capacity.machine import Machine
 from avatar_server.config import Settings
 from avatar_server.paths import cache_dir
@@ -66,7 +67,11 @@ class CalibrationCache:
 
 def frames_key(machine: Machine, settings: Settings) -> str:
     """What the costs of frames depend on."""
-    return _key(machine, {"media": settings.media.model_dump(mode="json")}, _FRAME_PACKAGES)
+    parts = {
+        "media": settings.media.model_dump(mode="json"),
+        "avatars": [(spec.name, spec.renderer) for spec in _avatars(settings)],
+    }
+    return _key(machine, parts, _FRAME_PACKAGES)
 
 
 def stages_key(machine: Machine, settings: Settings) -> str:
@@ -78,6 +83,14 @@ def stages_key(machine: Machine, settings: Settings) -> str:
     # Decides between voices where `tts.engine` is `auto`.
     parts["max_sessions"] = settings.sessions.max_sessions
     return _key(machine, parts, _STAGE_PACKAGES)
+
+
+def _avatars(settings: Settings) -> list[AvatarSpec]:
+    try:
+        found = find_avatars(settings.avatar_dirs)
+    except AvatarError:  # told by whoever starts one
+        return []
+    return sorted(found.values(), key=lambda spec: spec.name)
 
 
 def _key(machine: Machine, configuration: Mapping[str, object], packages: tuple[str, ...]) -> str:

@@ -49,7 +49,7 @@ def measure_frames(
     audio_ms_per_s = measure_audio(settings.media.audio, clock)
     worst: FrameCosts | None = None
     problem = "there is no avatar"
-    for spec in list(avatars)[:_MAX_AVATARS]:
+    for spec in sample(avatars):
         video = settings.media.video
         try:
             renderer = load_renderer(spec, video.width, video.height)
@@ -65,6 +65,15 @@ def measure_frames(
     if worst is None:
         raise AvatarError(f"no avatar can be measured: {problem}")
     return worst
+
+
+def sample(avatars: Iterable[AvatarSpec]) -> list[AvatarSpec]:
+    """Those that are measured: one for each renderer first."""
+    all_of_them = list(avatars)
+    firsts = {spec.renderer: spec for spec in reversed(all_of_them)}.values()
+    chosen = [spec for spec in all_of_them if spec in firsts]
+    others = [spec for spec in all_of_them if spec not in firsts]
+    return [*chosen, *others][:_MAX_AVATARS]
 
 
 def measure_avatar(

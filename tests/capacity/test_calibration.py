@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from avatar_server.avatars import AvatarSpec, VoiceSpec
 from avatar_server.capacity.figures import (
     MAX_AGE_S,
     CalibrationCache,
     frames_key,
     stages_key,
 )
-from avatar_server.capacity.frames import measure_audio, measure_avatar
+from avatar_server.capacity.frames import measure_audio, measure_avatar, sample
 from avatar_server.capacity.stages import measure_stages
 from avatar_server.config import AudioSettings, Settings, VideoSettings
 from avatar_server.inference.loading import load_models
@@ -59,6 +60,23 @@ def test_the_cost_of_a_frame_is_that_of_drawing_and_encoding_it() -> None:
     assert 0 < costs.encode_ms < costs.render_ms
     assert 2.0 <= costs.idle_frame_ms < costs.render_ms + costs.encode_ms
     assert costs.rss_bytes > 10_000_000
+
+
+def test_every_kind_of_renderer_is_measured_before_a_second_of_one_kind() -> None:
+    kinds = ["puppet", "puppet", "puppet", "portrait", "neural"]
+    avatars = [
+        AvatarSpec(name=f"a{n}", title="A", voice=VoiceSpec(name="v"), renderer=kind, folder=Path())
+        for n, kind in enumerate(kinds)
+    ]
+    assert [spec.name for spec in sample(avatars)] == ["a0", "a3", "a4"]
+    assert [spec.name for spec in sample(avatars[:4])] == ["a0", "a3", "a1"]
+    assert sample([]) == []
+
+
+def test_an_avatar_more_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = frames_key(machine(), settings())
+    monkeypatch.setattr("avatar_server.capacity.figures.find_avatars", lambda folders: {})
+    assert frames_key(machine(), settings()) != here
 
 
 def test_sound_costs_something_and_far_from_a_core() -> None:
