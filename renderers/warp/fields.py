@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from renderers.contract import Rect
 from renderers.warp.arrays import Array
@@ -18,6 +17,10 @@ HOLD_PX = 0.25
 """A head that has moved by less than this since it was last drawn is left where it is. A resting
 head drifts by 0.1 px a frame: it then steps at 15 Hz by what an eye does not resolve (and an
 encoder's motion vectors do not either), at half the cost."""
+
+NEAR_PX = 0.75
+"""After a step this small the map of the frame before is a start from which one round of inverting
+the fields is as good as two from nothing: it leaves the slope's share of the step."""
 
 HOLD_LOCAL_PX = 0.05
 """The same for each field on the face; less, as several may reach one place."""
@@ -85,24 +88,27 @@ class FieldMixer:
         for bank in (local, head):
             if bank.shape[1:] != (rows, columns, 2):
                 raise ValueError(f"fields of shape {bank.shape[1:]} on a grid of {grid.shape}")
-        self._local = np.ascontiguousarray(local.reshape(len(local), -1))
-        self._head = np.ascontiguousarray(head.reshape(len(head), -1))
-        self._reach = np.abs(self._local).max(axis=1, initial=0.0)
+        self._reach = np.abs(local).reshape(len(local), -1).max(axis=1, initial=0.0)
+        # Local fields fill a part of the grid. Steps are in cells and point back; x and y lie
+        # apart, which OpenCV samples faster than pairs.
+        self._near = near = _extent(local)
+        cut = local[:, near.y : near.y + near.height, near.x : near.x + near.width]
+        self._local = _flat(cut / -CELL_PX)
+        self._head = _flat(head / -CELL_PX)
         self._fresh = True
+        self._stride_px = math.inf
         self._local_weights = np.zeros(len(local), np.float32)
         self._head_weights = np.zeros(len(head), np.float32)
-        self._local_sum = np.empty((rows, columns, 2), np.float32)
-        self._head_sum = np.empty((rows, columns, 2), np.float32)
-        self._sampled = np.empty((rows, columns, 2), np.float32)
-        self._node = np.empty((rows, columns, 2), np.float32)
-        self._unposed = np.empty((rows, columns, 2), np.float32)
-        nodes = np.mgrid[0:rows, 0:columns].astype(np.float32)
-        self._rest = np.ascontiguousarray(np.stack([nodes[1], nodes[0]], -1))
-        self.source = np.empty((rows, columns, 2), np.float32)
-        """The map: for each node, the point of the resting region (in region pixels, x then y)
+        self._local_sum = np.empty((2, near.height, near.width), np.float32)
+        self._head_sum = np.zeros((2, rows, columns), np.float32)
+        self._next_head_sum = np.empty_like(self._head_sum)
+        self._step = np.empty((2, rows, columns), np.float32)
+        self._rest = np.ascontiguousarray(np.mgrid[0:rows, 0:columns][::-1], np.float32)
+        self._unposed = self._rest.copy()
+        self._node = self._rest.copy()
+        self.source = np.empty((2, rows, columns), np.float32)
+        """The map: for each node, the point of the resting region (x and y, in region pixels)
         that shows there."""
-        self._one_map: Any = None  # remap takes both axes in one map; its stubs know only two.
-        self._first = np.float32((CELL_PX - 1) / 2 - CELL_PX)
 
     def mix(self, local: Array, head: Array) -> bool:
         """Bring `source` up to date with these weights; whether it changed.
@@ -120,51 +126,81 @@ class FieldMixer:
             return False
         # Fixed-point inversion of p -> p + field(p): a contraction, as the fields do not fold.
         if head_moved:
-            np.copyto(self._sampled, self._head_sum)
-            for _ in range(2):
-                self._step_back(self._rest, self._sampled)
-                self._sample(self._head_sum)
-            self._step_back(self._rest, self._sampled)
-            np.copyto(self._unposed, self._node)
+            rounds = 1
+            if self._stride_px > NEAR_PX:
+                np.add(self._rest, self._head_sum, out=self._unposed)
+                rounds = 2
+            for _ in range(rounds):
+                for step, field in zip(self._step, self._head_sum, strict=True):
+                    _sample(field, self._unposed, step)
+                np.add(self._rest, self._step, out=self._unposed)
         np.copyto(self._node, self._unposed)
-        for _ in range(3):
-            self._sample(self._local_sum)
-            self._step_back(self._unposed, self._sampled)
+        self._undo_local()
         np.multiply(self._node, CELL_PX, out=self.source)
-        np.add(self.source, self._first, out=self.source)
+        np.add(self.source, np.float32((CELL_PX - 1) / 2 - CELL_PX), out=self.source)
         return True
 
-    def _take_head(self, weights: Array) -> bool:
-        step = weights - self._head_weights
-        held = not step.any() or np.abs(np.dot(step, self._head)).max() <= HOLD_PX
-        if held and not self._fresh:
-            return False
-        np.copyto(self._head_weights, weights)
-        np.dot(weights, self._head, out=self._head_sum.reshape(-1))
-        return True
-
-    def look_up(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def look_up(self, values: Array) -> Array:
         """For each node, the entry of `values` (one a node of the resting region) nearest to what
         `mix` last said that it shows."""
         found = cv2.remap(
             values,
-            self._node,
-            self._one_map,
+            self._node[0],
+            self._node[1],
             cv2.INTER_NEAREST,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        return np.asarray(found, np.uint8)
+        return np.asarray(found, np.float32)
 
-    def _step_back(self, base: Array, displacement_px: Array) -> None:
-        np.multiply(displacement_px, -1.0 / CELL_PX, out=self._node)
-        np.add(self._node, base, out=self._node)
+    def _take_head(self, weights: Array) -> bool:
+        if not self._fresh and np.array_equal(weights, self._head_weights):
+            return False
+        field, step = self._next_head_sum, self._step
+        np.dot(weights, self._head, out=field.reshape(-1))
+        np.subtract(field, self._head_sum, out=step)
+        stride_px = float(max(step.max(), -step.min())) * CELL_PX
+        if stride_px <= HOLD_PX and not self._fresh:
+            return False
+        self._stride_px = math.inf if self._fresh else stride_px
+        np.copyto(self._head_weights, weights)
+        self._head_sum, self._next_head_sum = field, self._head_sum
+        return True
 
-    def _sample(self, field: Array) -> None:
-        cv2.remap(
-            field,
-            self._node,
-            self._one_map,
-            cv2.INTER_LINEAR,
-            dst=self._sampled,
-            borderMode=cv2.BORDER_REPLICATE,
-        )
+    def _undo_local(self) -> None:
+        """Take the local fields back, at the nodes that the head may have brought over them."""
+        near = self._near
+        reach = int(max(self._head_sum.max(), -self._head_sum.min())) + 2
+        rows = slice(max(0, near.y - reach), near.y + near.height + reach)
+        columns = slice(max(0, near.x - reach), near.x + near.width + reach)
+        node = self._node[:, rows, columns]
+        node -= np.array([[[near.x]], [[near.y]]], np.float32)
+        base, point = node.copy(), node.copy()
+        step = self._step[:, rows, columns]
+        # Features move up and down, and sideways only a little: that comes last.
+        for _ in range(2):
+            _sample(self._local_sum[1], point, step[1])
+            np.add(base[1], step[1], out=point[1])
+        for axis in range(2):
+            _sample(self._local_sum[axis], point, step[axis])
+        np.add(self._unposed[:, rows, columns], step, out=node)
+
+
+def _sample(field: Array, at: Array, out: Array) -> None:
+    cv2.remap(field, at[0], at[1], cv2.INTER_LINEAR, dst=out, borderMode=cv2.BORDER_REPLICATE)
+
+
+def _flat(bank: Array) -> Array:
+    """Fields as rows, all of x before all of y."""
+    return np.ascontiguousarray(bank.transpose(0, 3, 1, 2).reshape(len(bank), -1), np.float32)
+
+
+def _extent(bank: Array) -> Rect:
+    """The nodes that a bank moves and, where the grid goes on, one more on each side."""
+    _, rows, columns, _ = bank.shape
+    moved = (bank != 0).any(axis=(0, 3))
+    ys, xs = np.flatnonzero(moved.any(axis=1)), np.flatnonzero(moved.any(axis=0))
+    if not len(ys):
+        return Rect(0, 0, 2, 2)
+    top, left = max(int(ys[0]) - 1, 0), max(int(xs[0]) - 1, 0)
+    bottom, right = min(int(ys[-1]) + 2, rows), min(int(xs[-1]) + 2, columns)
+    return Rect(left, top, right - left, bottom - top)

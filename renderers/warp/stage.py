@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -13,10 +12,13 @@ from renderers.contract import I420Frame, Rect
 from renderers.warp.arrays import Array
 from renderers.warp.colour import Planes, rgb_to_i420
 from renderers.warp.fields import CELL_PX, FieldGrid, FieldMixer
+from renderers.warp.quads import QuadSampler
 
-STRIP_CELLS = 12
-"""At most so many rows of cells are sampled together: few calls, yet strips that follow the shape
-of what moved."""
+BLOCK_CELLS, STRIP_CELLS = 4, 24
+CALL_CELLS = 200
+"""What is due is looked through in blocks of so many rows of cells. Blocks are sampled together, up
+to a strip's height, where that takes fewer than `CALL_CELLS` cells more: what a further round of
+calls costs."""
 
 BAND_CELLS = 22
 """Rows of cells whose smooth parts are brought up to date together."""
@@ -25,10 +27,25 @@ STEP_PX = 1 / 16
 """Sampling positions are rounded to this, which no eye sees, so that what moves less is not
 drawn again."""
 
-SMOOTH_STEP_PX = 1.0
-SMOOTH_SLOPE = 1.0
-"""Where the picture changes by less than `SMOOTH_SLOPE` levels a pixel, as an unfocused
-background does, it is sampled anew only once it is `SMOOTH_STEP_PX` off: a level, at most two."""
+PATIENCE_PX = (0.125, 1.0)
+PATIENCE_LEVELS = 1.0
+"""A part of the picture is sampled anew once it is this far off: by so many pixels that some pixel
+of it could be `PATIENCE_LEVELS` off, within bounds. So the contours of a face follow at once,
+and an unfocused background waits."""
+
+TOGETHER_PX = 0.25
+"""Once a part that could wait longest no longer can, what is so far off in its band comes along, so
+that parts do not fall due one by one."""
+
+STEEP, ROUGH_PX = 0.2, 0.3
+"""Where neighbouring pixels show points whose distance differs from a pixel by more than `STEEP`,
+a square of pixels moved as one has some a tenth of a pixel off and more. That shows where the
+picture has edges (a patience under `ROUGH_PX`): there pixels are sampled one by one."""
+
+_AROUND = np.ones((3, 3), np.uint8)
+
+_AT_ONCE = -1.0
+"""The patience of pixels that were replaced."""
 
 
 class Patch(NamedTuple):
@@ -58,102 +75,107 @@ class WarpStage:
         self._shown = I420Frame.empty(width, height)
         for view, plane in zip(_views(self._shown), planes, strict=True):
             np.copyto(view, plane)
-        self._face = Planes(*(np.ascontiguousarray(p) for p in _cut(planes, region)))
-        self._targets = _cut(Planes(*_views(self._shown)), region)
+        face = Planes(*(np.ascontiguousarray(p) for p in _cut(planes, region)))
+        targets = _cut(Planes(*_views(self._shown)), region)
+        self._sampler = QuadSampler(face, targets, grid.shape, STRIP_CELLS)
         rows, columns = grid.shape
-        self._position = np.empty((rows, columns, 2), np.float32)
-        self._used = np.full((rows, columns, 2), -1e6, np.float32)
-        self._detail = _detail(self._face, grid.shape)
-        self._axes = [np.empty((rows, columns), np.float32) for _ in range(4)]
-        fine = ((STRIP_CELLS + 2) * CELL_PX, columns * CELL_PX)
-        self._maps = [np.empty(fine, np.float32) for _ in range(2)]
-        self._half_maps = [np.empty((fine[0] // 2, fine[1] // 2), np.float32) for _ in range(2)]
+        # Cell c lies around node c + 1: what is kept by cell leaves the outermost nodes out.
+        self._position = np.empty((2, rows, columns), np.float32)
+        self._used = np.full((2, rows - 2, columns - 2), -1e6, np.float32)
+        self._off = np.empty((2, rows - 2, columns - 2), np.float32)
+        self._slopes = (
+            np.empty((2, rows - 1, columns - 2), np.float32),
+            np.empty((2, rows - 2, columns - 1), np.float32),
+        )
+        self._steep = np.zeros((rows - 2, columns - 2), np.bool_)
+        self._patience = _patience(face, grid.shape)
         self._laid: list[Rect] = []
 
     def lay(self, patch: Patch) -> None:
         """Replace a rectangle of the face; it stays until another patch covers it."""
-        x, y = patch.x - self.region.x, patch.y - self.region.y
-        height, width = patch.planes.y.shape
-        self._laid.append(Rect(x, y, width, height))
-        cells = np.s_[
-            y // CELL_PX : (y + height) // CELL_PX + 3, x // CELL_PX : (x + width) // CELL_PX + 3
-        ]
-        self._detail[cells] = 255
-        self._face.y[y : y + height, x : x + width] = patch.planes.y
-        x, y, width, height = x // 2, y // 2, width // 2, height // 2
-        self._face.u[y : y + height, x : x + width] = patch.planes.u
-        self._face.v[y : y + height, x : x + width] = patch.planes.v
+        changed = self._sampler.lay(patch.x - self.region.x, patch.y - self.region.y, patch.planes)
+        if changed.empty:
+            return
+        # Cells beside the patch may show some of it, too.
+        x, y = changed.x // CELL_PX, changed.y // CELL_PX
+        right = (changed.x + changed.width - 1) // CELL_PX + 3
+        bottom = (changed.y + changed.height - 1) // CELL_PX + 3
+        nodes = Rect(x, y, right - x, bottom - y)
+        self._laid.append(nodes)
+        self._await(nodes, _AT_ONCE)
 
     def draw(self, local: Array, head: Array, frame: I420Frame) -> Rect:
         """Fill `frame`, with the fields of the two banks weighted by `local` and `head`.
 
         Returns what differs from the frame before; empty if nothing does.
         """
-        position = self._position
         moved = self._mixer.mix(local, head)
         if not moved and not self._laid:
             np.copyto(frame.data, self._shown.data)
             return Rect(0, 0, 0, 0)
         if moved:
-            np.multiply(self._mixer.source, 1 / STEP_PX, out=position)
-            np.rint(position, out=position)
-            np.multiply(position, STEP_PX, out=position)
-        off = np.abs(position - self._used)
-        off = np.maximum(off[..., 0], off[..., 1])
-        changed = off > 0
-        if not changed.all():
-            for rect in self._laid:
-                changed |= self._showing(rect)
+            self._aim()
+        np.subtract(self._position[:, 1:-1, 1:-1], self._used, out=self._off)
+        np.abs(self._off, out=self._off)
+        off = np.maximum(self._off[0], self._off[1])
+        patience = self._mixer.look_up(self._patience)[1:-1, 1:-1]
+        for nodes in self._laid:
+            self._await(nodes, PATIENCE_PX[0])
         self._laid.clear()
-        # What a node shows now, and what it showed, must both be smooth for it to wait.
-        late = off > SMOOTH_STEP_PX
-        urgent = changed & (late | (self._mixer.look_up(self._detail) > 0))
-        for axis in range(2):
-            luma, chroma = self._axes[axis], self._axes[axis + 2]
-            np.copyto(luma, position[..., axis])
-            # A chroma sample sits between two luma samples: c = (l - 0.5) / 2.
-            np.multiply(luma, 0.5, out=chroma)
-            np.subtract(chroma, 0.25, out=chroma)
-        dirty = self._sample(changed, urgent, late)
+        dirty = self._sample(off, patience)
         np.copyto(frame.data, self._shown.data)
         return dirty
 
-    def _showing(self, rect: Rect) -> NDArray[np.bool_]:
-        """The nodes next to which pixels of `rect` are sampled."""
-        x, y = self._position[..., 0], self._position[..., 1]
-        reach = 4 * CELL_PX
-        inside = (x > rect.x - reach) & (x < rect.x + rect.width + reach)
-        inside &= (y > rect.y - reach) & (y < rect.y + rect.height + reach)
-        return inside
+    def _await(self, nodes: Rect, patience_px: float) -> None:
+        x, y, width, height = nodes
+        self._patience[y : y + height, x : x + width] = patience_px
 
-    def _sample(
-        self, changed: NDArray[np.bool_], urgent: NDArray[np.bool_], late: NDArray[np.bool_]
-    ) -> Rect:
-        due: Array = urgent.copy()
-        for first in range(0, len(due) - 2, BAND_CELLS):
-            # Once a part that could wait no longer can, its band is brought up to date, so that
-            # its parts do not fall due one by one.
-            band = slice(first, first + BAND_CELLS + 2)
-            if late[band].any():
-                due[band] = changed[band]
-        # Node n carries the pixels of the cells n - 2 to n.
-        due = due[:-2] | due[1:-1] | due[2:]
-        due = due[:, :-2] | due[:, 1:-1] | due[:, 2:]
-        done = np.zeros_like(due)
-        left, top, right, bottom = due.shape[1], due.shape[0], 0, 0
-        for first_row, last_row in _strips(np.asarray(due.any(axis=1))):
-            where = np.flatnonzero(due[first_row:last_row].any(axis=0))
-            first, last = int(where[0]), int(where[-1]) + 1
-            self._sample_cells(first_row, last_row, first, last)
-            done[first_row:last_row, first:last] = True
-            left, right = min(left, first), max(right, last)
-            top, bottom = min(top, first_row), last_row
-        if right <= left:
+    def _aim(self) -> None:
+        position = self._position
+        np.multiply(self._mixer.source, 1 / STEP_PX, out=position)
+        np.rint(position, out=position)
+        np.multiply(position, STEP_PX, out=position)
+        self._sampler.aim(position)
+        # How far neighbours are from a cell's distance, at the nodes within the border.
+        down, across = self._slopes
+        np.subtract(position[:, 1:, 1:-1], position[:, :-1, 1:-1], out=down)
+        np.subtract(position[:, 1:-1, 1:], position[:, 1:-1, :-1], out=across)
+        down[1] -= CELL_PX
+        across[0] -= CELL_PX
+        np.abs(down, out=down)
+        np.abs(across, out=across)
+        np.maximum(down[0], down[1], out=down[0])
+        np.maximum(across[0], across[1], out=across[0])
+        rows = np.maximum(down[0, :-1], down[0, 1:])
+        np.maximum(rows, across[0, :, :-1], out=rows)
+        np.maximum(rows, across[0, :, 1:], out=rows)
+        np.greater(rows, STEEP * CELL_PX, out=self._steep)
+
+    def _sample(self, off: Array, patience: Array) -> Rect:
+        # A cell's far pixels lie halfway to the next one, which may move more than it does.
+        np.maximum(off, cv2.dilate(off, _AROUND) * 0.5, out=off)
+        due: NDArray[np.bool_] = off > patience
+        last = due & (patience >= PATIENCE_PX[1])
+        if last.any():
+            for first in range(0, len(due), BAND_CELLS):
+                band = slice(first, first + BAND_CELLS)
+                if last[band].any():
+                    due[band] |= off[band] > TOGETHER_PX
+        steep = due & self._steep
+        steep &= patience < ROUGH_PX
+        rects = _rects(due)
+        for rect in rects:
+            top, bottom, left, right = rect
+            self._sampler.sample(*rect)
+            cells = np.s_[:, top:bottom, left:right]
+            self._used[cells] = self._position[:, 1:-1, 1:-1][cells]
+        if steep.any():
+            for rect in _rects(steep):
+                self._sampler.sample_luma(*rect)
+        if not rects:
             return Rect(0, 0, 0, 0)
-        whole = np.pad(done, 2, constant_values=True)
-        whole = whole[:-2] & whole[1:-1] & whole[2:]
-        whole = whole[:, :-2] & whole[:, 1:-1] & whole[:, 2:]
-        np.copyto(self._used, self._position, where=whole[..., None])
+        top, bottom = rects[0][0], rects[-1][1]
+        left, right = min(rect[2] for rect in rects), max(rect[3] for rect in rects)
         return Rect(
             self.region.x + left * CELL_PX,
             self.region.y + top * CELL_PX,
@@ -161,40 +183,27 @@ class WarpStage:
             (bottom - top) * CELL_PX,
         )
 
-    def _sample_cells(self, top: int, bottom: int, left: int, right: int) -> None:
-        nodes = np.s_[top : bottom + 2, left : right + 2]
-        cells = (bottom - top + 2, right - left + 2)
-        for half, planes in enumerate((slice(0, 1), slice(1, 3))):
-            cell = CELL_PX >> half
-            buffers: list[Any] = self._half_maps if half else self._maps
-            height, width = cells[0] * cell, cells[1] * cell
-            maps = []
-            for axis in range(2):
-                fine = buffers[axis][:height, :width]
-                coarse = self._axes[axis + 2 * half][nodes]
-                cv2.resize(coarse, (width, height), dst=fine, interpolation=cv2.INTER_LINEAR)
-                maps.append(fine[cell:-cell, cell:-cell])
-            window = np.s_[top * cell : bottom * cell, left * cell : right * cell]
-            for face, target in zip(self._face[planes], self._targets[planes], strict=True):
-                cv2.remap(
-                    face,
-                    maps[0],
-                    maps[1],
-                    cv2.INTER_LINEAR,
-                    dst=target[window],
-                    borderMode=cv2.BORDER_REPLICATE,
-                )
 
-
-def _strips(rows: Array) -> list[tuple[int, int]]:
-    """Runs of set rows (first, one past the last), in even parts of at most `STRIP_CELLS`."""
-    edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
-    strips = []
-    for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        parts = -(-(last - first) // STRIP_CELLS)
-        cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
-        strips += list(pairwise(cuts))
-    return strips
+def _rects(cells: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
+    """Rectangles (top, bottom, left, right) that cover all set cells, from top to bottom."""
+    rows, columns = cells.shape
+    blocks = np.logical_or.reduceat(cells, np.arange(0, rows, BLOCK_CELLS), axis=0)
+    lefts, rights = blocks.argmax(axis=1).tolist(), blocks[:, ::-1].argmax(axis=1).tolist()
+    rects: list[tuple[int, int, int, int]] = []
+    for block in np.flatnonzero(blocks.any(axis=1)).tolist():
+        left, right = lefts[block], columns - rights[block]
+        top = block * BLOCK_CELLS
+        bottom = min(top + BLOCK_CELLS, rows)
+        if rects:
+            above = rects[-1]
+            low, high = min(above[2], left), max(above[3], right)
+            apart = (above[1] - above[0]) * (above[3] - above[2]) + (bottom - top) * (right - left)
+            together = (bottom - above[0]) * (high - low)
+            if together - apart < CALL_CELLS and bottom - above[0] <= STRIP_CELLS:
+                rects[-1] = (above[0], bottom, low, high)
+                continue
+        rects.append((top, bottom, left, right))
+    return rects
 
 
 def _views(frame: I420Frame) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
@@ -207,8 +216,8 @@ def _cut(planes: Planes, rect: Rect) -> Planes:
     return Planes(planes.y[y : y + height, x : x + width], planes.u[half], planes.v[half])
 
 
-def _detail(face: Planes, shape: tuple[int, int]) -> NDArray[np.uint8]:
-    """255 at the nodes in or beside whose cell the picture is not smooth, else 0."""
+def _patience(face: Planes, shape: tuple[int, int]) -> Array:
+    """By how many pixels each node may be off; see `PATIENCE_PX`."""
     height, width = face.y.shape
     slopes = np.zeros((height, width), np.float32)
     for plane in face:
@@ -218,6 +227,7 @@ def _detail(face: Planes, shape: tuple[int, int]) -> NDArray[np.uint8]:
             steep = cv2.resize(steep, (width, height), interpolation=cv2.INTER_LINEAR) * 0.5
         slopes = np.maximum(slopes, steep)
     cells = slopes.reshape(height // CELL_PX, CELL_PX, width // CELL_PX, CELL_PX).max(axis=(1, 3))
-    nodes = np.zeros(shape, np.uint8)
-    nodes[1:-1, 1:-1] = np.where(cells > SMOOTH_SLOPE, 255, 0)
-    return np.asarray(cv2.dilate(nodes, np.ones((5, 5), np.uint8)), np.uint8)
+    nodes = np.full(shape, PATIENCE_PX[1], np.float32)
+    nodes[1:-1, 1:-1] = np.clip(PATIENCE_LEVELS / np.maximum(cells, 1e-3), *PATIENCE_PX)
+    # A cell may show half of one beside that of its node.
+    return np.asarray(cv2.erode(nodes, _AROUND), np.float32)

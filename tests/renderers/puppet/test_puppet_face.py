@@ -194,9 +194,9 @@ def test_no_part_of_a_turned_head_folds_over(renderer: PuppetRenderer) -> None:
     for yaw, pitch, roll in itertools.product((-12.0, 0.0, 12.0), (-8.0, 0.0, 8.0), (-8.0, 8.0)):
         renderer.draw(Pose(yaw=yaw, pitch=pitch, roll=roll, jaw=1.0), frame)
         source = renderer._stage._mixer.source
-        along_x = np.gradient(source, axis=1) / 8
-        along_y = np.gradient(source, axis=0) / 8
-        area = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
+        along_x = np.gradient(source, axis=2) / 8
+        along_y = np.gradient(source, axis=1) / 8
+        area = along_x[0] * along_y[1] - along_x[1] * along_y[0]
         assert area[2:-2, 2:-2].min() > 0, (yaw, pitch, roll)
 
 
