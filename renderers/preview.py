@@ -10,7 +10,6 @@ import argparse
 import io
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import VISEMES, I420Frame, Pose, Rect, Renderer, Viseme
-from renderers.testing import varied_poses
+from renderers.testing import drawing_cost, varied_poses
 from renderers.warp import i420_to_rgb
 
 Picture = NDArray[Any]
@@ -152,18 +151,6 @@ def _crop(picture: Picture, box: Rect) -> Picture:
     return picture[box.y : box.y + box.height, box.x : box.x + box.width]
 
 
-def frame_cost(renderer: Renderer, frames: int = 300) -> tuple[float, float]:
-    """Median and 95th percentile of the CPU time (ms) of `draw`, on this thread, over
-    `varied_poses` of a swaying, talking head."""
-    buffers = [I420Frame.empty(*renderer.size) for _ in range(4)]
-    costs = []
-    for index, pose in enumerate(varied_poses(frames)):
-        start = time.thread_time()
-        renderer.draw(pose, buffers[index % len(buffers)])
-        costs.append((time.thread_time() - start) * 1000)
-    return float(np.median(costs)), float(np.percentile(costs, 95))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Write previews of the avatar in a folder; the exit code."""
     from renderers.puppet import PuppetRenderer, RigError
@@ -193,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     (options.out / "still.jpg").write_bytes(still(renderer))
     (options.out / "loop.mp4").write_bytes(animation(renderer))
     if options.time:
-        median_ms, p95_ms = frame_cost(renderer)
+        median_ms, p95_ms = drawing_cost(renderer, varied_poses(300))
         print(f"CPU per frame: median {median_ms:.2f} ms, p95 {p95_ms:.2f} ms")
     renderer.close()
     for name in (*pictures, "still.jpg", "loop.mp4"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -9,10 +10,12 @@ import numpy as np
 
 from renderers.contract import I420Frame, Pose, Rect
 from renderers.puppet.art import Art
-from renderers.puppet.cache import PatchCache
+from renderers.puppet.bank import drawn_ahead
+from renderers.puppet.cache import Key, PatchCache
 from renderers.puppet.eyes import EYE_TOLERANCE, IRIS_SPRITE_PX, EyePainter, EyeState
 from renderers.puppet.motion import face_fields, face_weights
 from renderers.puppet.mouth import MouthPainter
+from renderers.puppet.practice import spoken_mouths
 from renderers.puppet.rig import Rig, RigError, load_rig
 from renderers.puppet.visemes import CLOSED, MOUTH_TOLERANCE, mouth_key, shape_of
 from renderers.warp import FieldGrid, Patch, WarpStage
@@ -20,17 +23,18 @@ from renderers.warp.arrays import Array
 
 FEATURES = ("iris", "teeth_upper", "teeth_lower")
 
-MOUTHS_HELD, EYES_HELD = 512, 320
-"""Some 17 MB and 5 MB: after a minute of speech most mouths are held; small beside a
-process."""
+MOUTHS_HELD, EYES_HELD = 256, 320
+"""Some 8 MB and 5 MB. Besides these, the mouths drawn ahead (19 MB) are shared by all sessions of
+an avatar."""
 
 
 class PuppetRenderer:
     """Draws the character in `folder`. Raises `RigError` if the folder cannot be used.
 
-    Loading rasterises the art (a second or two of CPU, unless the folder `cache` has it from
-    before); `draw` then only warps it. Sets OpenCV to
-    one thread for the process: with several sessions on a machine, frames are the unit of work.
+    Loading rasterises the art and, where there is a folder `cache` to keep them in, draws the
+    mouths of speech ahead: some seconds of CPU, once; the next time `cache` has it all. `draw`
+    then only warps. Without `cache`, mouths are drawn when first seen. Sets OpenCV to one thread
+    for the process: with several sessions on a machine, frames are the unit of work.
     """
 
     def __init__(
@@ -53,24 +57,24 @@ class PuppetRenderer:
         self._local = np.zeros(len(local), np.float32)
         self._head = np.zeros(len(head), np.float32)
         iris = art.feature("iris", _iris_box(rig), (IRIS_SPRITE_PX, IRIS_SPRITE_PX))
-        self._eyes = (
-            EyePainter(rig.eyes.left, rig.eyes, plate, iris),
-            EyePainter(rig.eyes.right, rig.eyes, plate, iris),
-        )
         box = rig.mouth.box
         view, size = (box.x, box.y, box.width, box.height), (box.width, box.height)
-        self._mouth = MouthPainter(
-            rig.mouth,
-            plate,
-            art.feature("teeth_upper", view, size),
-            art.feature("teeth_lower", view, size),
-        )
-        self._mouths = PatchCache(MOUTHS_HELD, MOUTH_TOLERANCE, CLOSED)
-        self._eye_caches = (
-            PatchCache(EYES_HELD, EYE_TOLERANCE),
-            PatchCache(EYES_HELD, EYE_TOLERANCE),
-        )
-        self._laid: list[Patch | None] = [None, None, None]
+        teeth = [art.feature(name, view, size) for name in ("teeth_upper", "teeth_lower")]
+        mouth = MouthPainter(rig.mouth, plate, *teeth)
+        mouths: list[tuple[Key, Patch]] = []
+        if cache is not None:
+            skin = plate[box.y : box.y + box.height, box.x : box.x + box.width]
+            made_of = [rig.mouth.model_dump_json().encode(), *(a.tobytes() for a in (skin, *teeth))]
+            mouths = drawn_ahead(cache, made_of, spoken_mouths, mouth.paint)
+        left = EyePainter(rig.eyes.left, rig.eyes, plate, iris)
+        right = EyePainter(rig.eyes.right, rig.eyes, plate, iris)
+        self._features: list[tuple[PatchCache, Callable[[Key], Patch]]] = [
+            (PatchCache(MOUTHS_HELD, MOUTH_TOLERANCE, CLOSED, mouths), mouth.paint),
+            (PatchCache(EYES_HELD, EYE_TOLERANCE), left.paint_key),
+            (PatchCache(EYES_HELD, EYE_TOLERANCE), right.paint_key),
+        ]
+        self._asked: list[Key] = [(), (), ()]
+        self._shown: list[Key] = [(), (), ()]
         self._fresh = True
 
     @property
@@ -95,13 +99,10 @@ class PuppetRenderer:
             EyeState.of(pose.blink_left, pose.squint, gaze, pose.smile),
             EyeState.of(pose.blink_right, pose.squint, gaze, pose.smile),
         )
-        mouth, patch = self._mouths.get(mouth_key(pose), self._mouth.paint)
-        face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
-        self._lay(0, patch)
+        mouth = self._show(0, mouth_key(pose))
         for side, state in enumerate(eyes):
-            painter = self._eyes[side]
-            _, patch = self._eye_caches[side].get(state, painter.paint_key)
-            self._lay(side + 1, patch)
+            self._show(side + 1, state)
+        face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
         dirty = self._stage.draw(self._local, self._head, frame)
         if self._fresh:
             self._fresh = False
@@ -110,14 +111,19 @@ class PuppetRenderer:
 
     def close(self) -> None:
         """Give back the cached drawings."""
-        self._mouths.clear()
-        for cache in self._eye_caches:
+        for cache, _ in self._features:
             cache.clear()
 
-    def _lay(self, place: int, patch: Patch) -> None:
-        if self._laid[place] is not patch:
-            self._stage.lay(patch)
-            self._laid[place] = patch
+    def _show(self, place: int, key: Key) -> Key:
+        """Lay the drawing that stands for `key` of the mouth (0) or an eye (1, 2); its own key."""
+        if key != self._asked[place]:
+            cache, draw = self._features[place]
+            self._asked[place] = key
+            shown, patch = cache.get(key, draw)
+            if shown != self._shown[place]:
+                self._shown[place] = shown
+                self._stage.lay(patch)
+        return self._shown[place]
 
 
 def _iris_box(rig: Rig) -> tuple[float, float, float, float]:

@@ -76,9 +76,11 @@ _SHAPES: dict[Viseme, MouthShape] = {
 SHAPES: Array = np.array([_SHAPES[viseme] for viseme in Viseme], np.float32)
 """Shape (15, len(MouthShape._fields)): one row a viseme."""
 
-_STEPS: Array = np.array(
-    [0.75, 1 / 24, 1 / 24, 1 / 12, 0.5, 1 / 10, 1 / 8, 1 / 8, 1 / 8, 1 / 10, 1 / 8, 1 / 6, 1 / 14],
-    np.float32,
+_NONE, _ALL = np.float32(0.0), np.float32(1.0)
+
+_STEPS = (
+    *(0.75, 1 / 24, 1 / 24, 1 / 12, 0.5, 1 / 10, 1 / 8, 1 / 8, 1 / 8, 1 / 10, 1 / 8, 1 / 6),
+    1 / 14,
 )
 """The smallest difference of each field that is drawn: at most half a pixel of lip."""
 
@@ -97,12 +99,11 @@ def mouth_key(pose: Pose) -> Key:
 
     Viseme weights that sum to less than 1 leave the rest to silence; more are scaled to 1.
     """
-    weights = np.clip(np.asarray(pose.visemes, np.float32), 0.0, 1.0)
+    weights = np.minimum(np.maximum(pose.visemes, _NONE), _ALL)
     total = float(weights.sum())
+    shape = MouthShape(*np.dot(weights, SHAPES).tolist())
     if total > 1.0:
-        weights = weights / total
-    values = weights @ SHAPES
-    shape = MouthShape(*(float(v) for v in values))
+        shape = MouthShape(*(value / total for value in shape))
     extra = min(max(pose.jaw, 0.0), 1.0) * (1.0 - 0.85 * shape.press) * (1.0 - 0.7 * shape.tuck)
     smile = min(max(pose.smile, 0.0), 1.0) - min(max(pose.frown, 0.0), 1.0)
     # A broad smile parts the lips over the upper teeth, unless a sound needs them otherwise.
@@ -115,10 +116,9 @@ def mouth_key(pose: Pose) -> Key:
         lift=max(shape.lift, 4.0 * beam) + 1.2 * max(smile, 0.0) * min(1.0, shape.gap / 8),
         smile=smile,
     )
-    steps = np.rint(np.array(shape, np.float32) / _STEPS).astype(int)
-    return tuple(steps.tolist())
+    return tuple(round(value / step) for value, step in zip(shape, _STEPS, strict=True))
 
 
 def shape_of(key: Key) -> MouthShape:
     """The mouth that `key` stands for."""
-    return MouthShape(*(float(step) for step in np.array(key, np.float32) * _STEPS))
+    return MouthShape(*(count * step for count, step in zip(key, _STEPS, strict=True)))

@@ -7,7 +7,7 @@ import av
 import cv2
 import numpy as np
 
-from renderers.preview import animation, frame_cost, main, still
+from renderers.preview import animation, main, still
 from renderers.puppet import PuppetRenderer
 
 
@@ -33,8 +33,3 @@ def test_the_loop_is_short_small_and_moves(renderer: PuppetRenderer) -> None:
 
 def test_the_command_refuses_a_folder_without_a_rig(tmp_path: Path, capsys: object) -> None:
     assert main([str(tmp_path), "--out", str(tmp_path)]) == 2
-
-
-def test_the_cost_of_a_frame_is_measured(renderer: PuppetRenderer) -> None:
-    median_ms, p95_ms = frame_cost(renderer, frames=20)
-    assert 0 < median_ms <= p95_ms

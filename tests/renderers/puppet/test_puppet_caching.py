@@ -53,6 +53,13 @@ def test_a_cleared_cache_draws_again() -> None:
     assert _asked(cache, [(5,)])[1] == [(5,)]
 
 
+def test_what_was_drawn_ahead_is_never_dropped() -> None:
+    cache = PatchCache(1, (0.5,), ahead=[((7,), _patch())])
+    _, drawn = _asked(cache, [(7,), (1,), (2,), (7,), (3,), (7,)])
+    assert drawn == [(1,), (2,), (3,)]
+    assert len(cache) == 2
+
+
 def test_nearly_equal_mouths_share_a_drawing() -> None:
     one, other = Pose(), Pose()
     one.visemes[Viseme.AA], other.visemes[Viseme.AA] = 0.5, 0.502

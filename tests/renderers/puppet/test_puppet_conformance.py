@@ -5,35 +5,53 @@ from pathlib import Path
 
 import pytest
 
-from renderers.contract import Renderer
 from renderers.puppet import PuppetRenderer
+from renderers.puppet import renderer as puppet
 from renderers.testing import (
-    check_bounded_memory,
+    CHECKS,
+    MakeRenderer,
+    check_allocation,
     check_determinism,
     check_dirty_rectangle,
-    check_extremes,
-    check_fills_whole_frame,
+    check_holding,
+    drawing_cost,
+    varied_poses,
 )
+from renderers.warp import fields
 
-FIRST = sorted((Path(__file__).parents[3] / "assets" / "avatars").glob("*/rig.yaml"))[0].parent
-
-
-def make() -> Renderer:
-    return PuppetRenderer(FIRST)
+AVATARS = Path(__file__).parents[3] / "assets" / "avatars"
+FIRST = min(path.parent for path in AVATARS.glob("*/rig.yaml"))
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_fills_whole_frame,
-        check_determinism,
-        check_dirty_rectangle,
-        check_extremes,
-        check_bounded_memory,
-    ],
-    ids=lambda check: check.__name__.removeprefix("check_"),
-)
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> MakeRenderer:
+    kept = tmp_path_factory.mktemp("art")
+    return lambda: PuppetRenderer(FIRST, cache=kept)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_the_puppet_keeps_the_contract(
-    check: Callable[[Callable[[], Renderer]], None],
+    check: Callable[[MakeRenderer], None], make: MakeRenderer
 ) -> None:
     check(make)
+
+
+def test_the_puppet_keeps_the_contract_where_nothing_is_drawn_ahead(
+    make: MakeRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puppet, "drawn_ahead", lambda *_: [])
+    for check in (check_determinism, check_dirty_rectangle, check_allocation):
+        check(make)
+
+
+def test_a_head_held_for_too_long_is_noticed(
+    make: MakeRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "HOLD_PX", 2.0)
+    with pytest.raises(AssertionError, match="drifting"):
+        check_holding(make)
+
+
+def test_a_cost_is_measured(make: MakeRenderer) -> None:
+    cost = drawing_cost(make(), varied_poses(20))
+    assert 0 < cost.p50_ms <= cost.p95_ms
