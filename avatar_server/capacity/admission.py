@@ -18,8 +18,8 @@ LEARN_S = 60.0
 """Time constant in which reports move the estimate."""
 LEAST_CORRECTION, MOST_CORRECTION = 0.5, 4.0
 WINDOW_S = 10.0
-"""Over which late frames are counted."""
-MIN_FRAMES = 60
+"""Over which late frames are counted where it is about a new session."""
+MIN_FRAMES = 40
 """In the window, before their lateness says anything."""
 
 
@@ -66,12 +66,12 @@ class _Session:
     last: Report
     window: deque[tuple[float, int, int]] = field(default_factory=deque)
 
-    @property
-    def late_share(self) -> float:
-        """Of the frames that were due in the window; 0 where there were too few to tell."""
-        if len(self.window) < 2:
+    def late_share(self, since: float) -> float:
+        """Of the frames that were due since then; 0 where there were too few to tell."""
+        first = next((entry for entry in self.window if entry[0] >= since), None)
+        if first is None:
             return 0.0
-        first, last = self.window[0], self.window[-1]
+        last = self.window[-1]
         late = last[2] - first[2]
         due = last[1] - first[1] + late
         return late / due if due >= MIN_FRAMES else 0.0
@@ -92,10 +92,10 @@ class Admission:
         """What was learned so far."""
         return Corrections(self._frames, self._inference)
 
-    @property
-    def late_share(self) -> float:
-        """Share of late frames of the session that has most."""
-        return max((entry.late_share for entry in self._sessions.values()), default=0.0)
+    def late_share(self, window_s: float = WINDOW_S) -> float:
+        """Share of late frames of the session that has most, over the last seconds."""
+        since = self._clock.now() - min(window_s, WINDOW_S)
+        return max((entry.late_share(since) for entry in self._sessions.values()), default=0.0)
 
     # --- what is reported ---------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Admission:
         if self.demand is None or not running:
             return None
         high = self._settings.capacity.overload.late_share_high
-        if (late := self.late_share) > high:
+        if (late := self.late_share()) > high:
             return Refusal(
                 Resource.CPU,
                 f"Of a running session's frames {late:.0%} come too late already: "

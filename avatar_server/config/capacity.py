@@ -23,10 +23,10 @@ class OverloadSettings(Section):
     frame_cost_low: float = Field(default=0.6, ge=0)
     """Likewise."""
     wait_high_ms: float = Field(default=600.0, gt=0)
-    """Wait of somebody's job before it runs (the longest queue's 90th percentile), likewise."""
+    """Wait of somebody's job before it runs (the longest queue's 75th percentile), likewise."""
     wait_low_ms: float = Field(default=200.0, ge=0)
     """Likewise."""
-    rise_s: float = Field(default=3.0, ge=0)
+    rise_s: float = Field(default=5.0, ge=0)
     """Above a high mark for this long takes one more level."""
     settle_s: float = Field(default=3.0, ge=0)
     """After a change, the time in which its effect is awaited before the next one."""

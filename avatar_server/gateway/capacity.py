@@ -29,6 +29,9 @@ from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, SetOv
 
 FRAMES_TIMEOUT_S = 120.0
 """Of the measurement: an avatar's art may have to be drawn first, on a slow machine."""
+LATE_WINDOW_S = 3.5
+"""Over which late frames count for overload: three heartbeats. With a longer one a single stall
+would look like an overload that lasts."""
 FULL_RETRY_S = 10.0
 """When to ask again for a place; sooner where an empty session is about to end."""
 MEASURING = "measuring this machine: drawing and encoding"
@@ -249,7 +252,7 @@ class CapacityKeeper:
             (status.render_ms + status.encode_ms) * fps / 1e3 for status in self._statuses.values()
         ]
         self.load = Load(
-            late_share=self.admission.late_share,
+            late_share=self.admission.late_share(LATE_WINDOW_S),
             frame_cost=max(costs, default=0.0),
             wait_ms=self._inference_wait_ms,
         )

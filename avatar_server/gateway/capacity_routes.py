@@ -31,7 +31,7 @@ class OverloadView(BaseModel):
     reason: str = Field(description="What made the level rise last.")
     late_share: float = Field(description="Of frames due, of the session that has most.")
     frame_cost: float = Field(description="Of the time between frames, of the costliest session.")
-    wait_ms: float = Field(description="Jobs' wait in the queues of inference, 90th percentile.")
+    wait_ms: float = Field(description="Jobs' wait in the queues of inference, 75th percentile.")
 
 
 class CapacityView(BaseModel):

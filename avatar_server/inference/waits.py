@@ -6,8 +6,10 @@ from collections import deque
 
 from avatar_server.clock import Clock
 
-WINDOW_S = 10.0
-SHARE = 0.9
+WINDOW_S = 6.0
+SHARE = 0.75
+MIN_WAITS = 3
+"""Fewer say nothing of the machine; and one long wait among few must not set off an alarm."""
 MAX_WAITS = 512
 
 
@@ -23,11 +25,11 @@ class Waits:
         self._waits.append((self._clock.now(), seconds))
 
     def percentile_ms(self) -> float:
-        """The 90th percentile in milliseconds; 0 where nothing waited of late."""
+        """The 75th percentile in milliseconds; 0 where next to nothing waited of late."""
         oldest = self._clock.now() - self._window_s
         while self._waits and self._waits[0][0] < oldest:
             self._waits.popleft()
-        if not self._waits:
+        if len(self._waits) < MIN_WAITS:
             return 0.0
         waits = sorted(wait for _, wait in self._waits)
-        return 1e3 * waits[min(len(waits) - 1, int(SHARE * len(waits)))]
+        return 1e3 * waits[int(SHARE * (len(waits) - 1))]

@@ -358,7 +358,7 @@ class AskInferenceStatus(Message):
 class InferenceStatus(Message):
     """What inference runs and how it does. Also sent unasked when it becomes ready.
 
-    `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (90th
+    `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (75th
     percentile of the last seconds). `costs` is there once they were measured.
     """
 

@@ -149,7 +149,7 @@ def test_a_replaced_process_counts_from_zero_again() -> None:
     heartbeats(policy, clock, 20, cores=0.368)
     heartbeats(policy, clock, 20, cores=0.368)
     assert policy.corrections.frames == pytest.approx(1.0)
-    assert policy.late_share == 0.0
+    assert policy.late_share() == 0.0
 
 
 def test_people_who_talk_more_than_expected_leave_room_for_fewer() -> None:
@@ -172,13 +172,25 @@ def test_people_who_talk_more_than_expected_leave_room_for_fewer() -> None:
 def test_late_frames_of_anybody_forbid_another_session_until_they_are_over() -> None:
     policy, clock = admission(machine(8))
     heartbeats(policy, clock, 12, cores=0.368, late=3)
-    assert policy.late_share == pytest.approx(0.1)
+    assert policy.late_share() == pytest.approx(0.1)
     refusal = policy.refusal(1)
     assert refusal is not None
     assert refusal.resource is Resource.CPU
     assert "10%" in refusal.reason
     policy.forget("a")
     assert policy.refusal(1) is None
+
+
+def test_a_single_stall_is_over_sooner_in_a_shorter_window() -> None:
+    policy, clock = admission(machine(8))
+    heartbeats(policy, clock, 10, cores=0.368)
+    policy.report("a", Report(True, 12.0, 320, 20))
+    assert policy.late_share(3.5) > policy.late_share() > 0.05
+    for second in range(1, 5):
+        clock.advance(1.0)
+        policy.report("a", Report(True, 12.0 + second, 320 + 30 * second, 20))
+    assert policy.late_share(3.5) == 0.0
+    assert policy.late_share() > 0.05
 
 
 def test_late_frames_of_a_session_that_just_began_say_nothing_yet() -> None:

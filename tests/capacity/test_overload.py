@@ -57,7 +57,7 @@ def test_each_step_waits_for_the_effect_of_the_one_before() -> None:
 def test_a_short_stall_changes_nothing() -> None:
     overload, clock = machine()
     for _ in range(50):
-        assert not follow(overload, clock, 3, lambda _: HIGH)
+        assert not follow(overload, clock, 5, lambda _: HIGH)
         assert not follow(overload, clock, 3, lambda _: LOW)
 
 
@@ -80,7 +80,7 @@ def test_between_the_marks_everything_stays_as_it_is() -> None:
 )
 def test_every_kind_of_load_raises_the_level_and_is_named(load: Load, words: str) -> None:
     overload, clock = machine()
-    follow(overload, clock, 5, lambda _: load)
+    follow(overload, clock, 7, lambda _: load)
     assert overload.level is OverloadLevel.NO_PARTIALS
     assert words in overload.reason
 
@@ -110,7 +110,7 @@ def test_after_a_long_quiet_time_the_next_overload_is_short_again() -> None:
         follow(overload, clock, 8, lambda _: HIGH)
         follow(overload, clock, 400, lambda _: LOW)
     assert overload.level is OverloadLevel.NONE
-    follow(overload, clock, 5, lambda _: HIGH)
+    follow(overload, clock, 7, lambda _: HIGH)
     changes = follow(overload, clock, round(SETTINGS.fall_s) + 2, lambda _: LOW)
     assert [level for _, level in changes] == [OverloadLevel.NONE]
 

@@ -642,8 +642,8 @@ def test_waits_in_the_queues_are_reported() -> None:
             for job in "123":
                 b.say(Transcribe(session="s", job=job, purpose="final", pcm=pcm))
             await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "3")
-            # The third waited for two, at least.
-            assert b.service.status().wait_ms >= 290
+            # The second waited for one, at least, and the third for two.
+            assert b.service.status().wait_ms >= 145
 
     run(test)
 
