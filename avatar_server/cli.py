@@ -22,6 +22,7 @@ from avatar_server.gateway.children import ChildCommands
 from avatar_server.inference.available import lacking
 from avatar_server.loadtest.cli import load_command
 from avatar_server.observe.logging import setup_logging
+from avatar_server.operate.cli import add_commands
 from avatar_server.security import KeyStore
 from avatar_server.security.cli import keys_app
 
@@ -43,6 +44,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.add_typer(keys_app, name="keys")
 app.command("plan")(plan_command)
+add_commands(app)
 app.command("load")(load_command)
 
 ConfigOption = Annotated[
@@ -106,6 +108,13 @@ def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
     if not avatars:
         raise stop_with(
             "There is no avatar. Name a folder that holds some in the setting avatar_dirs.",
+            WRONG_USE,
+        )
+    unknown = sorted(set(settings.sessions.always_on) - set(avatars))
+    if unknown:
+        raise stop_with(
+            f"sessions.always_on names {', '.join(unknown)}, and there is no such avatar. There "
+            f"are: {', '.join(sorted(avatars))}.",
             WRONG_USE,
         )
     return avatars

@@ -17,6 +17,7 @@ from avatar_server.avatar import turn_actions
 from avatar_server.avatar.acknowledgements import DEFAULTS, Acknowledgements
 from avatar_server.avatar.audience import Audience
 from avatar_server.avatar.echo import is_echo
+from avatar_server.avatar.endings import ending_words
 from avatar_server.avatar.inference_client import Inference
 from avatar_server.avatar.listening import Executor, SpeechDetector, VoiceFrame
 from avatar_server.avatar.page import Emit, Page, state_event, visible_state
@@ -103,6 +104,8 @@ class Conversation:
         interval_s = settings.turns.partial_interval_ms / 1000
         self._partials = Partials(session, inference, interval_s, self._show_unfinished)
         self._greeting_due = spec.greeting
+        self._ending_words = ending_words(spec.language)
+        self._remark_due = ""
         self._gone_since = None if inference.available else clock.now()
 
     # --- what others read -----------------------------------------------------------------------
@@ -126,6 +129,11 @@ class Conversation:
         """Whether to recognise unfinished speech, and whether to ask for short replies."""
         self._partials.allowed = partials
         self._requests.brief = brief
+
+    def announce_ending(self, seconds_left: float) -> None:
+        """Say, at the next moment when nobody speaks, that the session will end."""
+        self._remark_due = self._ending_words(seconds_left)
+        self._page.notice("ending", self._remark_due, None)
 
     # --- viewers --------------------------------------------------------------------------------
 
@@ -287,6 +295,10 @@ class Conversation:
             greeting, self._greeting_due = self._greeting_due, ""
             if self._turns.untouched:
                 self._turns.greet(greeting)
+        if self._remark_due and self._talk.state == "idle" and self._inference.available:
+            remark, self._remark_due = self._remark_due, ""
+            if len(self._audience):
+                self._turns.greet(remark)
         if self._talk.state == "idle" and not self._greeting_due:
             self._remarks.tick()
         self._show()

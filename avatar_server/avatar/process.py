@@ -163,6 +163,8 @@ class AvatarProcess:
                 self._thrift.set_level(message.level, message.reason)
             elif isinstance(message, messages.Leave):
                 await self._peers.leave(message.viewer, "left")
+            elif isinstance(message, messages.TellEnding):
+                self._conversation.announce_ending(message.seconds_left)
             elif isinstance(message, messages.StopAvatar):
                 if message.final:
                     self._peers.send(events.Notice(code="stopped", message=message.reason))

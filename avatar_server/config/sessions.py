@@ -35,6 +35,14 @@ class SessionSettings(Section):
     warm_spares: int = Field(default=1, ge=0, le=8)
     """Avatar processes loaded ahead, so that sessions start, and come back, at once."""
 
+    always_on: list[str] = Field(default=[])
+    """Avatars that always have a session, launched with the server and replaced if it ends; a name
+    twice is two sessions. Visitors who choose such an avatar get one that nobody uses."""
+    max_session_s: float | None = Field(default=None, ge=60)
+    """A session ends after this long, however lively; none: never. Not those of `always_on`."""
+    notice_s: float = Field(default=60.0, ge=5)
+    """The avatar says this long before that the conversation will end."""
+
     def at_most(self, otherwise: int = AUTO_SESSIONS) -> int:
         """`max_sessions`, or `otherwise` where that is `auto`."""
         return otherwise if self.max_sessions == "auto" else self.max_sessions

@@ -64,6 +64,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("DELETE", "/v1/sessions/{session}/viewers/{viewer}"): Need.VIEW,
     ("DELETE", "/v1/sessions/{session}"): Need.OPERATE,
     ("POST", "/v1/sessions/{session}/links"): Need.OPERATE,
+    ("GET", "/v1/logs"): Need.READ,
+    ("GET", "/v1/drain"): Need.READ,
     ("POST", "/v1/drain"): Need.OPERATE,
     ("DELETE", "/v1/drain"): Need.OPERATE,
 }

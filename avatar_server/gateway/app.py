@@ -12,6 +12,8 @@ from avatar_server.gateway.capacity_routes import capacity_routes
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.docs import docs_routes
 from avatar_server.gateway.guards import Guards, is_loopback
+from avatar_server.gateway.logring import LogRing
+from avatar_server.gateway.operations import operation_routes
 from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
 from avatar_server.gateway.previews import Previews
 from avatar_server.gateway.problems import install_problem_handlers
@@ -19,8 +21,16 @@ from avatar_server.gateway.sessions import session_routes
 from avatar_server.security import RateLimiter
 
 
-def create_app(control: Control, previews: Previews, access: Access | None = None) -> FastAPI:
-    """The application; whoever calls this starts and stops `control` and `previews`."""
+def create_app(
+    control: Control,
+    previews: Previews,
+    access: Access | None = None,
+    ring: LogRing | None = None,
+) -> FastAPI:
+    """The application; whoever calls this starts and stops `control` and `previews`.
+
+    `ring` is where log lines are kept for operators.
+    """
     http, security = control.settings.http, control.settings.security
     access = access or Access(control.settings)
     app = FastAPI(
@@ -45,6 +55,7 @@ def create_app(control: Control, previews: Previews, access: Access | None = Non
     app.include_router(page_routes(control, previews, access))
     app.include_router(session_routes(control, access))
     app.include_router(capacity_routes(control))
+    app.include_router(operation_routes(control, access, ring))
     app.include_router(docs_routes(app))
     app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")
     return app

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import zmq.asyncio
@@ -19,6 +19,7 @@ from avatar_server.clock import Clock, MonotonicClock
 from avatar_server.config import Settings
 from avatar_server.gateway.capacity import CapacityKeeper
 from avatar_server.gateway.children import Child, ChildCommands
+from avatar_server.gateway.lifetimes import Lifetimes
 from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
 from avatar_server.gateway.problems import ProblemError
 from avatar_server.gateway.registry import (
@@ -45,10 +46,13 @@ from avatar_server.protocol.messages import (
     Message,
     Problem,
     StopAvatar,
+    TellEnding,
     TurnTrace,
 )
 
 TICK_S = 0.25
+RESERVED_S = 15.0
+"""For somebody who was sent to a session that is always on."""
 ASK_INFERENCE_EVERY_S = 1.0
 # Ctrl-C must end everything within 3 s: a second to go by itself, half of one after SIGTERM.
 STOP_GRACE_S = 1.0
@@ -88,6 +92,10 @@ class Control:
         self.capacity = capacity or CapacityKeeper(settings, self._clock, self._commands.frames)
         self.registry = Registry(settings.sessions, self._clock, self.capacity.places)
         self._child_settings = settings
+        self.lifetimes = Lifetimes(settings.sessions, self.registry, self._clock)
+        self.on_drained: Callable[[], None] | None = None
+        """Called once everything has ended after a drain."""
+        self._pinning: set[asyncio.Task[None]] = set()
         self._keepers: dict[str, Keeper] = {}
         self._spares = Spares(self._commands.avatar, "avatar", settings.sessions.warm_spares)
         self._started: dict[str, asyncio.Future[None]] = {}
@@ -133,7 +141,8 @@ class Control:
         if self._stopping:
             return
         self._stopping = True
-        self._ticker.cancel()
+        for task in (self._ticker, *self._pinning):
+            task.cancel()
         self._beginning.cancel()
         await asyncio.gather(self._ticker, self._beginning, return_exceptions=True)
         for session in list(self._keepers):
@@ -173,6 +182,10 @@ class Control:
         phase = self.inference.phase if self.inference else self.capacity.phase or "starting"
         if self._stopping:
             return Readiness(False, "The server is shutting down.", "stopping")
+        if self.lifetimes.draining:
+            return Readiness(
+                False, "The server is being replaced and takes no new conversations.", "draining"
+            )
         if self.inference is not None and self.inference.ready:
             return Readiness(True, "", phase or "ready")
         if self._inference.state is KeeperState.WAITING:
@@ -188,8 +201,12 @@ class Control:
         """Why a new session would not be started now, apart from readiness; None: it would be."""
         return self.capacity.refusal(len(self.registry) - len(self.registry.yielding()))
 
-    async def create(self, avatar: str) -> Session:
-        """Start a session and wait until its avatar takes viewers. Raises `ProblemError`."""
+    async def create(self, avatar: str, *, pinned: bool = False) -> Session:
+        """Start a session and wait until its avatar takes viewers. Raises `ProblemError`.
+
+        Where the avatar has a session that is always on and free, that one is given; `pinned`
+        starts such a one.
+        """
         if avatar not in self.avatars:
             known = ", ".join(sorted(self.avatars)) or "none"
             raise ProblemError(
@@ -199,10 +216,13 @@ class Control:
         if not readiness.ready:
             self.metrics.sessions_refused.labels("not-ready").inc()
             raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
+        if not pinned and (unused := self.registry.unused(avatar)) is not None:
+            unused.reserved_until = self._clock.now() + RESERVED_S
+            return unused
         # From here to `add` nothing is awaited: of two requests for the last place one is served.
         if (empty := self.capacity.admit(self.registry, self.metrics)) is not None:
             self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")
-        session = self.registry.add(_new_id(), avatar)
+        session = self.registry.add(_new_id(), avatar, pinned=pinned)
         started_at = self._clock.now()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started[session.id] = future
@@ -252,6 +272,10 @@ class Control:
 
     async def _join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
         viewer = secrets.token_hex(8)
+        if not self.lifetimes.may_join(self.session(session)):
+            raise ProblemError(
+                503, "draining", "The server is being replaced. Try again soon.", retry_after_s=10
+            )
         try:
             self.registry.begin_join(session, viewer)
         except UnknownSession as error:
@@ -443,6 +467,7 @@ class Control:
         while True:
             for session in self.registry.idle():
                 self._finish(session, "idle", "Nobody was watching.")
+            await self._keep_lifetimes()
             if self._clock.now() >= ask_at:
                 ask_at = self._clock.now() + ASK_INFERENCE_EVERY_S
                 self._follow_load()
@@ -451,6 +476,28 @@ class Control:
                 self.metrics.sessions.labels(state).set(count)
             self.metrics.viewers.set(self.registry.viewer_total())
             await asyncio.sleep(TICK_S)
+
+    async def _keep_lifetimes(self) -> None:
+        for session, seconds_left in self.lifetimes.notices():
+            await self._tell(session, TellEnding(seconds_left=seconds_left))
+        for ending in self.lifetimes.endings():
+            self._finish(ending.session, ending.why, ending.reason)
+        if self.lifetimes.drained and self.on_drained is not None and not self._ending:
+            log.info("drained: the last session has ended")
+            told, self.on_drained = self.on_drained, None
+            told()
+        if self.readiness().ready:
+            for avatar in self.lifetimes.missing():
+                task = asyncio.create_task(self._pin(avatar), name=f"always-on-{avatar}")
+                self._pinning.add(task)
+                task.add_done_callback(self._pinning.discard)
+
+    async def _pin(self, avatar: str) -> None:
+        try:
+            await self.create(avatar, pinned=True)
+            self.lifetimes.started(avatar)
+        except ProblemError as error:
+            log.error("the avatar %s, which is to be always on: %s", avatar, error.detail)
 
 
 class _StartFailed(Exception):

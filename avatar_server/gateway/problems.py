@@ -55,6 +55,12 @@ def problem_body(status: int, code: str, title: str, detail: str, **more: Any) -
     return {"type": kind, "title": title, "status": status, "detail": detail, **more}
 
 
+def problems(**statuses: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries of a route's refusals: `problems(s404="…")`."""
+    content: dict[str, Any] = {"content": {PROBLEM_TYPE: {}}}
+    return {int(key[1:]): {**content, "description": text} for key, text in statuses.items()}
+
+
 def problem_response(error: ProblemError) -> ProblemResponse:
     """The response for a `ProblemError`."""
     more = {} if error.retry_after_s is None else {"retry_after_s": error.retry_after_s}

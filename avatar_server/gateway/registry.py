@@ -64,6 +64,10 @@ class Session:
     status: AvatarStatus | None = None
     joining: set[str] = field(default_factory=set)
     viewers: dict[str, float] = field(default_factory=dict)
+    pinned: bool = False
+    """It is always on: it neither ends by being idle nor gives way."""
+    reserved_until: float = 0.0
+    """Until then it is kept for somebody who was sent to it."""
     abandoned: bool = False
     """The last viewer said goodbye, and nobody came since."""
 
@@ -111,6 +115,7 @@ class Registry:
             entry
             for entry in self._sessions.values()
             if entry.abandoned
+            and not entry.pinned
             and entry.state is SessionState.RUNNING
             and not entry.viewer_count
             and entry.empty_since <= limit
@@ -145,12 +150,12 @@ class Registry:
                 "This session has ended. Choose an avatar on the start page to begin a new one."
             ) from None
 
-    def add(self, session: str, avatar: str) -> Session:
+    def add(self, session: str, avatar: str, *, pinned: bool = False) -> Session:
         """Take a place for a new session; raises `Full`. See `give_way`."""
         if len(self._sessions) >= (places := self._places()):
             raise Full(f"All {places} sessions are in use. Try again when one has ended.")
         now = self._clock.now()
-        entry = Session(session, avatar, created=now, empty_since=now)
+        entry = Session(session, avatar, created=now, empty_since=now, pinned=pinned)
         self._sessions[session] = entry
         return entry
 
@@ -245,9 +250,19 @@ class Registry:
             entry.id
             for entry in self._sessions.values()
             if entry.state is SessionState.RUNNING
+            and not entry.pinned
             and not entry.viewer_count
             and entry.empty_since <= limit
         ]
+
+    def unused(self, avatar: str) -> Session | None:
+        """A session of `avatar` that is always on and that nobody uses or is on the way to."""
+        now = self._clock.now()
+        for entry in self._sessions.values():
+            ready = entry.pinned and entry.avatar == avatar and entry.state is SessionState.RUNNING
+            if ready and not entry.viewer_count and entry.reserved_until <= now:
+                return entry
+        return None
 
     def counts(self) -> dict[SessionState, int]:
         """Sessions by state."""

@@ -21,6 +21,7 @@ from avatar_server.gateway.app import create_app
 from avatar_server.gateway.children import ChildCommands
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback
+from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.previews import Previews
 
 # Open requests (a page that waits for an avatar to start) are cut off at the end after this long.
@@ -115,9 +116,12 @@ async def serve(
     stop = asyncio.Event()
     control = Control(settings, avatars, commands=commands)
     previews = Previews(avatars)
+    ring = LogRing()
+    logging.getLogger().addHandler(ring)
+    control.on_drained = stop.set
     proxies = settings.http.trusted_proxies
     config = uvicorn.Config(
-        create_app(control, previews),
+        create_app(control, previews, ring=ring),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -163,6 +167,7 @@ async def serve(
             task.cancel()
         await asyncio.gather(control.stop(), previews.stop(), *tasks, return_exceptions=True)
         listener.close()
+        logging.getLogger().removeHandler(ring)
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from avatar_server.clock import MonotonicClock
 from avatar_server.gateway.access import Access, caller_of
 from avatar_server.gateway.control import Control
-from avatar_server.gateway.problems import PROBLEM_TYPE, ProblemError
+from avatar_server.gateway.idempotency import Idempotency
+from avatar_server.gateway.problems import ProblemError, problems
 from avatar_server.gateway.registry import Session
 from avatar_server.observe.trace import summarise
 from avatar_server.security import Role
 
 SDP_TYPE = "application/sdp"
-
-_PROBLEM: dict[str, Any] = {"content": {PROBLEM_TYPE: {}}}
-
-
-def _problems(**statuses: str) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI entries: `_problems(s404="…")`."""
-    return {int(key[1:]): {**_PROBLEM, "description": text} for key, text in statuses.items()}
 
 
 class NewSession(BaseModel):
@@ -43,6 +38,7 @@ class SessionView(BaseModel):
     page: str = Field(description="The address at which people watch it.")
     viewers: str = Field(description="The address to which viewers post their offers.")
     viewer_count: int
+    always_on: bool = Field(default=False, description="It is replaced if it ends.")
     restarts: int
     pid: int | None = Field(description="The avatar process on the server's machine.")
     doing: str = Field(description="What the avatar is doing, as of its last status.")
@@ -106,6 +102,7 @@ def session_view(session: Session) -> SessionView:
         page=f"/s/{session.id}",
         viewers=f"/v1/sessions/{session.id}/viewers",
         viewer_count=session.viewer_count,
+        always_on=session.pinned,
         restarts=session.restarts,
         pid=session.pid,
         doing=status.state if status else "",
@@ -121,31 +118,54 @@ def session_view(session: Session) -> SessionView:
 def session_routes(control: Control, access: Access) -> APIRouter:
     """Everything under /v1/sessions."""
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+    repeats = Idempotency[Session](MonotonicClock())
 
     @router.post(
         "",
         status_code=201,
         summary="Start a session",
-        responses=_problems(
+        responses=problems(
             s401="No key, or one that is not valid.",
             s404="No such avatar.",
             s422="The body cannot be used.",
             s503="No place is free, or the models are not ready; Retry-After says when.",
         ),
     )
-    async def create(body: NewSession, request: Request, response: Response) -> StartedSession:
-        session = await control.create(body.avatar)
+    async def create(
+        body: NewSession,
+        request: Request,
+        response: Response,
+        idempotency_key: Annotated[
+            str | None,
+            Header(description="Repeating a request with the same key starts nothing twice."),
+        ] = None,
+    ) -> StartedSession:
+        caller = caller_of(request).name
+        key = None if idempotency_key is None else f"{caller}:{idempotency_key}"
+        session = await repeats.once(key, body.avatar, lambda: control.create(body.avatar))
         access.note(request, "session.create", session.id)
         response.headers["Location"] = f"/v1/sessions/{session.id}"
         token = access.token(session.id, Role.SPEAK)
         view = session_view(session)
         return StartedSession(**view.model_dump(), link=link_path(session.id, token), token=token)
 
-    @router.get("", summary="All sessions")
-    async def listing() -> list[SessionView]:
-        return [session_view(session) for session in control.registry.sessions()]
+    @router.get("", summary="Sessions, oldest first, a page at a time")
+    async def listing(
+        response: Response,
+        limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 100,
+        after: Annotated[str, Query(description="The id that the last page ended with.")] = "",
+    ) -> list[SessionView]:
+        found = control.registry.sessions()
+        ids = [session.id for session in found]
+        # A session that has ended meanwhile is no place to go on from: begin anew.
+        start = ids.index(after) + 1 if after in ids else 0
+        page = found[start : start + limit]
+        if start + limit < len(found):
+            following = f"/v1/sessions?limit={limit}&after={page[-1].id}"
+            response.headers["Link"] = f'<{following}>; rel="next"'
+        return [session_view(session) for session in page]
 
-    @router.get("/{session}", summary="One session", responses=_problems(s404="It has ended."))
+    @router.get("/{session}", summary="One session", responses=problems(s404="It has ended."))
     async def one(session: str) -> SessionView:
         return session_view(control.session(session))
 
@@ -153,7 +173,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         "/{session}",
         status_code=204,
         summary="End a session",
-        responses=_problems(s404="It has ended."),
+        responses=problems(s404="It has ended."),
     )
     async def end(session: str, request: Request) -> None:
         control.end(session)
@@ -163,7 +183,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         "/{session}/links",
         status_code=201,
         summary="Make a join link",
-        responses=_problems(
+        responses=problems(
             s401="No key, or one that is not valid.",
             s404="The session has ended.",
             s422="The body cannot be used.",
@@ -189,7 +209,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
     @router.get(
         "/{session}/turns",
         summary="Recent turns of a session, oldest first, and their figures",
-        responses=_problems(s404="It has ended."),
+        responses=problems(s404="It has ended."),
     )
     async def turns(session: str) -> JSONResponse:
         control.session(session)
@@ -208,7 +228,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         response_class=Response,
         responses={
             201: {"content": {SDP_TYPE: {}}, "description": "The SDP answer."},
-            **_problems(
+            **problems(
                 s400="Not an SDP offer.",
                 s404="The session has ended: start a new one.",
                 s413="More than 64 KiB.",
@@ -237,7 +257,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         "/{session}/viewers/{viewer}",
         status_code=204,
         summary="Add a trickled ICE candidate",
-        responses=_problems(
+        responses=problems(
             s404="The session or the viewer is gone.", s503="The avatar is restarting: join again."
         ),
     )
@@ -250,7 +270,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         "/{session}/viewers/{viewer}",
         status_code=204,
         summary="Leave",
-        responses=_problems(s404="The session or the viewer is gone."),
+        responses=problems(s404="The session or the viewer is gone."),
     )
     async def leave(session: str, viewer: str) -> None:
         await control.leave(session, viewer)

@@ -59,6 +59,12 @@ class StopAvatar(Message):
     final: bool = False
 
 
+class TellEnding(Message):
+    """Tell the viewers, by voice and on the page, that the session will end in `seconds_left`."""
+
+    seconds_left: float
+
+
 class SetOverload(Message):
     """How much is to be saved from now on: a level of `avatar_server.capacity.overload`."""
 
@@ -379,7 +385,7 @@ class InferenceStatus(Message):
     version: int = PROTOCOL_VERSION
 
 
-GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload
+GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload | TellEnding
 AvatarToGateway = AvatarReady | Answer | Problem | AvatarStatus | TurnTrace
 AvatarToInference = (
     OpenSession

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from avatar_server.avatar.endings import ending_words
 from avatar_server.avatar.playout import Playout
 from avatar_server.protocol import events
 from avatar_server.protocol.messages import Respond, Say, Transcribe
@@ -277,6 +278,35 @@ def test_the_greeting_can_be_interrupted() -> None:
         ("greeting", "interrupted"),
         ("speech", "answered"),
     ]
+
+
+def test_the_end_of_the_session_is_announced_after_what_is_being_said() -> None:
+    session = Simulation()
+    session.join("ann")
+    ask(session)
+    session.run_until(lambda: session.talk.state == "speaking")
+    session.talk.announce_ending(60)
+    session.run(0.2)
+    assert session.of_type(events.Notice)[-1].code == "ending"
+    assert session.inference.of_kind(Say) == [], "it does not interrupt the answer"
+    session.run_until(lambda: len(session.traces) == 2)
+    assert [job.text for job in session.inference.of_kind(Say)] == ["We have about a minute left."]
+    assert [t.outcome for t in session.traces] == ["answered", "answered"]
+
+
+@pytest.mark.parametrize(
+    ("language", "seconds", "words"),
+    [
+        ("en", 120, "We have about 2 minutes left."),
+        ("en", 70, "We have about a minute left."),
+        ("en", 5, "We have to end in a moment. It was good to talk to you."),
+        ("ja", 60, "あと1分ほどで終了します。"),
+        ("ja-JP", 5, "まもなく終了します。お話しできてよかったです。"),
+        ("fr", 60, "We have about a minute left."),
+    ],
+)
+def test_how_the_end_is_announced(language: str, seconds: float, words: str) -> None:
+    assert ending_words(language)(seconds) == words
 
 
 def test_a_reply_lost_with_inference_is_given_once_it_is_back(session: Simulation) -> None:

@@ -1,0 +1,85 @@
+"""Routes for whoever runs the server: draining it, and its log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from avatar_server.gateway.access import Access
+from avatar_server.gateway.control import Control
+from avatar_server.gateway.logring import LINES, LogRing
+from avatar_server.gateway.problems import problems
+
+Last = Annotated[int, Query(ge=1, le=LINES, description="How many lines, the newest.")]
+
+
+class DrainRequest(BaseModel):
+    """How long what runs may still take."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    deadline_s: float = Field(
+        default=300.0, ge=0, le=86_400, description="Seconds; the last sessions are then ended."
+    )
+
+
+class DrainView(BaseModel):
+    """How far draining is."""
+
+    draining: bool
+    sessions: int = Field(description="That still run.")
+    seconds_left: float | None = Field(description="Until the last ones are ended.")
+
+
+def operation_routes(control: Control, access: Access, ring: LogRing | None) -> APIRouter:
+    """`/v1/drain` and the logs."""
+    router = APIRouter(prefix="/v1", tags=["operations"])
+
+    def view() -> DrainView:
+        lifetimes = control.lifetimes
+        return DrainView(
+            draining=lifetimes.draining,
+            sessions=len(control.registry),
+            seconds_left=lifetimes.seconds_left,
+        )
+
+    @router.post(
+        "/drain",
+        status_code=202,
+        summary="Begin nothing new, let what runs finish, then stop the server",
+        responses=problems(s401="No key, or one that is not valid."),
+    )
+    async def drain(request: Request, body: DrainRequest | None = None) -> DrainView:
+        deadline_s = (body or DrainRequest()).deadline_s
+        control.lifetimes.drain(deadline_s)
+        access.note(request, "drain", f"{deadline_s:g} s")
+        return view()
+
+    @router.get("/drain", summary="How far draining is")
+    async def state() -> DrainView:
+        return view()
+
+    @router.delete("/drain", summary="Take new sessions again")
+    async def go_on(request: Request) -> DrainView:
+        control.lifetimes.go_on()
+        access.note(request, "drain.cancel")
+        return view()
+
+    @router.get("/logs", summary="The server's last log lines, oldest first")
+    async def logs(last: Last = 200) -> list[dict[str, Any]]:
+        return ring.lines(None, last) if ring else []
+
+    @router.get(
+        "/sessions/{session}/logs",
+        summary="A session's last log lines, oldest first, also of one that has ended",
+        responses=problems(s404="Nothing is known of such a session."),
+    )
+    async def session_logs(session: str, last: Last = 200) -> list[dict[str, Any]]:
+        found = ring.lines(session, last) if ring else []
+        if not found:
+            control.session(session)
+        return found
+
+    return router

@@ -1,0 +1,1 @@
+"""Commands that talk to a running server: launch, sessions, stop, logs, link, drain."""

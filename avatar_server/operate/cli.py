@@ -1,0 +1,183 @@
+"""`avatar-server launch`, `sessions`, `stop`, `logs`, `link` and `drain`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from avatar_server.config import ConfigError, load_settings
+from avatar_server.operate.client import KEY_VARIABLE, CallFailed, ServerClient, server_url
+from avatar_server.security import Role
+
+FAILED, WRONG_USE = 1, 2
+DRAIN_POLL_S = 1.0
+
+OnOption = Annotated[
+    str | None,
+    typer.Option("--on", metavar="URL", help="The server; default: AVATAR_SERVER_URL, else local."),
+]
+ConfigOption = Annotated[
+    str, typer.Option("--config", "-c", help="The configuration that the local server runs with.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def server(on: str | None, config: str) -> Iterator[ServerClient]:
+    """The server to ask; what it refuses becomes a sentence and exit code 1."""
+    try:
+        url = server_url(on, load_settings(config).http)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(WRONG_USE) from error
+    try:
+        with ServerClient(url, os.environ.get(KEY_VARIABLE)) as client:
+            yield client
+    except CallFailed as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(FAILED) from error
+
+
+def launch(
+    avatar: Annotated[str, typer.Argument(help="The avatar to start.")],
+    on: OnOption = None,
+    config: ConfigOption = "cpu",
+    as_json: JsonOption = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeating a call with the same key starts nothing twice.")
+    ] = None,
+) -> None:
+    """Start a session on a running server, and print the address to open."""
+    with server(on, config) as client:
+        session = client.launch(avatar, idempotency_key)
+        address = client.absolute(session["link"])
+    if as_json:
+        print(json.dumps(session | {"address": address}, indent=2))
+    else:
+        print(f"session {session['id']} ({session['avatar']}) runs. Open:\n{address}")
+
+
+def sessions(
+    on: OnOption = None, config: ConfigOption = "cpu", as_json: JsonOption = False
+) -> None:
+    """The sessions of a running server."""
+    with server(on, config) as client:
+        found = client.sessions()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    if not found:
+        print("No session runs.")
+        return
+    table = Table("session", "avatar", "state", "doing", "viewers", "fps", "draw ms", "late")
+    for one in found:
+        table.add_row(
+            one["id"],
+            one["avatar"],
+            one["state"],
+            one["doing"],
+            str(one["viewer_count"]),
+            f"{one['fps']:.1f}",
+            f"{one['render_ms']:.1f}",
+            str(one["late_frames"]),
+        )
+    Console(highlight=False).print(table)
+
+
+def stop(
+    names: Annotated[list[str] | None, typer.Argument(help="Sessions.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
+    on: OnOption = None,
+    config: ConfigOption = "cpu",
+) -> None:
+    """End sessions; their viewers are told."""
+    if bool(names) == everything:
+        print("Name the sessions to end, or give --all.", file=sys.stderr)
+        raise typer.Exit(WRONG_USE)
+    with server(on, config) as client:
+        for session in names or [one["id"] for one in client.sessions()]:
+            client.stop(session)
+            print(f"session {session} was ended.")
+
+
+def logs(
+    session: Annotated[str | None, typer.Argument(help="Only this session.")] = None,
+    last: Annotated[int, typer.Option(min=1, max=5_000, help="How many lines.")] = 200,
+    on: OnOption = None,
+    config: ConfigOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """The last log lines of a running server."""
+    with server(on, config) as client:
+        lines = client.logs(session, last)
+    for line in lines:
+        if as_json:
+            print(json.dumps(line, ensure_ascii=False))
+            continue
+        known = ("time", "level", "role", "logger", "message", "exception")
+        more = " ".join(f"{key}={value}" for key, value in line.items() if key not in known)
+        print(
+            f"{line['time']} {line['level']:<7} {line['role']:<9} {line['message']} {more}".rstrip()
+        )
+        if "exception" in line:
+            print(line["exception"])
+
+
+def link(
+    session: Annotated[str, typer.Argument(help="The session.")],
+    role: Annotated[Role, typer.Option(help="speak, or only watch.")] = Role.SPEAK,
+    minutes: Annotated[
+        float | None, typer.Option(min=1, help="How long it is good; default: a setting.")
+    ] = None,
+    on: OnOption = None,
+    config: ConfigOption = "cpu",
+) -> None:
+    """Make a join link for a session."""
+    with server(on, config) as client:
+        made = client.link(session, role.value, None if minutes is None else minutes * 60)
+        print(client.absolute(made["link"]))
+
+
+def drain(
+    deadline: Annotated[
+        float, typer.Option(min=0, help="Seconds after which the last sessions are ended.")
+    ] = 300.0,
+    wait: Annotated[bool, typer.Option(help="Return when the last session has ended.")] = True,
+    cancel: Annotated[bool, typer.Option(help="Take new sessions again.")] = False,
+    on: OnOption = None,
+    config: ConfigOption = "cpu",
+) -> None:
+    """Begin nothing new, let what runs finish, then stop the server: for deploys."""
+    with server(on, config) as client:
+        if cancel:
+            client.cancel_drain()
+            print("The server takes new sessions again.")
+            return
+        state = client.drain(deadline)
+        print(f"Draining: {state['sessions']} session(s) run, {deadline:.0f} s at most.")
+    give_up = time.monotonic() + deadline + 10
+    while wait and time.monotonic() < give_up:
+        time.sleep(DRAIN_POLL_S)
+        try:
+            with ServerClient(client.url, os.environ.get(KEY_VARIABLE)) as asking:
+                if not asking.drain_state()["draining"]:
+                    print("Somebody let the server take new sessions again.", file=sys.stderr)
+                    raise typer.Exit(FAILED)
+        except CallFailed:
+            print("The server has stopped.")
+            return
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put the commands into the command line."""
+    for command in (launch, sessions, stop, logs, link, drain):
+        app.command(command.__name__)(command)

@@ -1,0 +1,139 @@
+"""The server's operator API, called over HTTP."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+from urllib.parse import urljoin
+
+import httpx
+
+from avatar_server.config import HttpSettings
+from avatar_server.gateway.guards import is_loopback
+
+URL_VARIABLE = "AVATAR_SERVER_URL"
+KEY_VARIABLE = "AVATAR_SERVER_KEY"
+TIMEOUT_S = 60.0
+"""Longer than an avatar takes to start."""
+
+
+class CallFailed(Exception):
+    """The server could not be asked, or refused; the message says what to do."""
+
+
+class ServerClient:
+    """One server. Every method raises `CallFailed`."""
+
+    def __init__(
+        self, url: str, key: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(
+            base_url=self.url, headers=headers, timeout=TIMEOUT_S, transport=transport
+        )
+
+    def __enter__(self) -> ServerClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def launch(self, avatar: str, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Start a session; see `StartedSession` of the API."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        found: dict[str, Any] = self._call(
+            "POST", "/v1/sessions", json={"avatar": avatar}, headers=headers
+        )
+        return found
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """All sessions, over as many pages as there are."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            page = self._call("GET", "/v1/sessions", params={"limit": 100, "after": after})
+            found += page
+            if len(page) < 100:
+                return found
+            after = page[-1]["id"]
+
+    def stop(self, session: str) -> None:
+        """End a session."""
+        self._call("DELETE", f"/v1/sessions/{session}")
+
+    def link(self, session: str, role: str, lifetime_s: float | None) -> dict[str, Any]:
+        """Make a join link."""
+        body = {"role": role} | ({} if lifetime_s is None else {"lifetime_s": lifetime_s})
+        found: dict[str, Any] = self._call("POST", f"/v1/sessions/{session}/links", json=body)
+        return found
+
+    def logs(self, session: str | None, last: int) -> list[dict[str, Any]]:
+        """The last log lines."""
+        path = f"/v1/sessions/{session}/logs" if session else "/v1/logs"
+        found: list[dict[str, Any]] = self._call("GET", path, params={"last": last})
+        return found
+
+    def drain(self, deadline_s: float) -> dict[str, Any]:
+        """Begin draining."""
+        found: dict[str, Any] = self._call("POST", "/v1/drain", json={"deadline_s": deadline_s})
+        return found
+
+    def drain_state(self) -> dict[str, Any]:
+        """How far draining is."""
+        found: dict[str, Any] = self._call("GET", "/v1/drain")
+        return found
+
+    def cancel_drain(self) -> dict[str, Any]:
+        """Take new sessions again."""
+        found: dict[str, Any] = self._call("DELETE", "/v1/drain")
+        return found
+
+    def absolute(self, path: str) -> str:
+        """A path of the server as an address to open."""
+        return urljoin(self.url + "/", path.lstrip("/"))
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **arguments)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise CallFailed(
+                f"{self.url} is no address of a server: write it like http://localhost:8080."
+            ) from error
+        except httpx.TimeoutException as error:
+            raise CallFailed(f"{self.url} did not answer within {TIMEOUT_S:.0f} s.") from error
+        except httpx.HTTPError as error:
+            raise CallFailed(
+                f"No server answers at {self.url} ({error}). Start one with 'avatar-server serve', "
+                f"or name another with --on or {URL_VARIABLE}."
+            ) from error
+        if response.is_success:
+            return response.json() if response.content else None
+        raise CallFailed(_sentence(response))
+
+
+def _sentence(response: httpx.Response) -> str:
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"Something else than an avatar server answered: {response.status_code}."
+    if response.status_code == 401:
+        detail += f" Give one in {KEY_VARIABLE} (made with 'avatar-server keys create')."
+    retry = response.headers.get("retry-after")
+    return f"{detail} Retry after {retry} s." if retry else detail
+
+
+def server_url(on: str | None, http: HttpSettings) -> str:
+    """`on`, else what the environment says, else the address of the configured server."""
+    if given := on or os.environ.get(URL_VARIABLE):
+        return given if "://" in given else f"http://{given}"
+    scheme = "http" if http.tls_certificate is None else "https"
+    local = http.host in ("0.0.0.0", "::", "") or is_loopback(http.host)
+    host = "localhost" if local else http.host
+    return f"{scheme}://[{host}]:{http.port}" if ":" in host else f"{scheme}://{host}:{http.port}"
