@@ -23,11 +23,11 @@ class Joined(Report):
 
 
 class Settled(Report):
-    """The greeting is over: the session can be talked to."""
+    """A process's viewers are in, or refused, and the greeting is over."""
 
 
 class Talked(Report):
-    """The last turn is over."""
+    """The last turn of a process's viewers is over."""
 
 
 class Refused(Report):

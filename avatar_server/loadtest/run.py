@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from typing import Any, Protocol
 
 from avatar_server.config import LoadTestSettings
@@ -63,10 +64,11 @@ class LoadRun:
         self._target, self._plan, self._settings = target, plan, settings
         self._progress = progress
         self._record = RunRecord(plan.sessions, plan.viewers, plan.talkers)
-        self._expected: set[tuple[int, int]] = set()
-        self._settled: set[int] = set()
-        self._talked: dict[int, int] = {}
-        self._processes: dict[int, int] = {}
+        # By session's number:
+        self._processes: Counter[int] = Counter()
+        self._settled: Counter[int] = Counter()
+        self._talked: Counter[int] = Counter()
+        self._viewers: Counter[int] = Counter()
         self._changed = asyncio.Event()
         self._usage = UsageMeter()
         self._pids = Pids()
@@ -87,7 +89,7 @@ class LoadRun:
                 await self._measure(crew)
                 self._progress.phase("collecting")
                 crew.tell(Command(do="end"))
-                wanted = sum(self._processes.values())
+                wanted = self._viewers.total()
                 await self._until(crew, lambda: len(record.finished) >= wanted, _RESULTS_TIMEOUT_S)
         finally:
             for joined in record.joined.values():
@@ -125,13 +127,11 @@ class LoadRun:
                     order.viewers = min(VIEWERS_PER_PROCESS, plan.viewers - first)
                     await self._start(crew, order)
         self._progress.phase("the avatars greet")
-        await self._until(
-            crew, lambda: self._settled >= set(self._record.joined), _SETTLE_TIMEOUT_S
-        )
+        await self._until(crew, lambda: self._all(self._settled), _SETTLE_TIMEOUT_S)
 
     async def _start(self, crew: Crew, order: Order) -> None:
-        self._processes[order.session] = self._processes.get(order.session, 0) + order.viewers
-        self._talked.setdefault(order.session, 0)
+        self._processes[order.session] += 1
+        self._viewers[order.session] += order.viewers
         await crew.start(order)
 
     def _known(self, number: int) -> bool:
@@ -154,7 +154,9 @@ class LoadRun:
         killing = asyncio.create_task(self._kill_all())
         try:
             await self._until(
-                crew, self._all_talked, self._plan.duration_s + _LEAD_S + _LAST_TURN_S
+                crew,
+                lambda: self._all(self._talked),
+                self._plan.duration_s + _LEAD_S + _LAST_TURN_S,
             )
             if killing.done():
                 killing.result()
@@ -175,8 +177,9 @@ class LoadRun:
             for number, joined in record.joined.items()
         }
 
-    def _all_talked(self) -> bool:
-        return all(self._talked.get(number, 0) > 0 for number in self._record.joined)
+    def _all(self, done: Counter[int]) -> bool:
+        """Whether every process of the sessions that were let in has said so."""
+        return all(done[number] >= self._processes[number] for number in self._record.joined)
 
     async def _sample(self, crew: Crew) -> None:
         await self._refresh(crew)
@@ -247,10 +250,11 @@ class LoadRun:
                 self._record.joined[report.session] = report
             case Refused():
                 self._record.refused.append(report)
-                gone = self._processes[report.session] if report.viewer == 0 else 1
-                self._processes[report.session] -= gone
+                # Without its first viewer there is no session.
+                gone = self._viewers[report.session] if report.viewer == 0 else 1
+                self._viewers[report.session] -= gone
             case Settled():
-                self._settled.add(report.session)
+                self._settled[report.session] += 1
             case Talked():
                 self._talked[report.session] += 1
             case Turn():

@@ -238,9 +238,7 @@ class Worker:
 
     async def _enter(self, tasks: list[asyncio.Task[None]]) -> None:
         await self._join()
-        if not self._viewers:
-            return
-        if self._viewers[0].number == 0:
+        if self._viewers and self._viewers[0].number == 0:
             tasks.append(asyncio.create_task(self._tell_seconds()))
         for viewer in self._viewers:
             with contextlib.suppress(ConnectionLost):
