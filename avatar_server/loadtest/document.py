@@ -144,7 +144,11 @@ def document(record: RunRecord, settings: LoadTestSettings) -> dict[str, Any]:
         "took_s": quantiles([joined.took_s for joined in record.joined.values()], 2),
     }
     lags = [lag for viewer in record.finished for at, lag in viewer.lags if at >= record.start]
-    figures["load"] = {"lag_ms": quantiles(lags), "talkers": record.talkers}
+    figures["load"] = {
+        "lag_ms": quantiles(lags),
+        "talkers": record.talkers,
+        "notes": record.notes,
+    }
     if record.kills:
         figures["kills"] = kill_figures(record, viewers)
     figures["detail"] = detail(record, viewers)

@@ -38,6 +38,8 @@ class RunRecord:
     finished: list[Finished] = field(default_factory=list)
     usage: list[UsageSample] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What could not be done as asked, as sentences; the objective is then missed."""
     server: dict[str, Any] = field(default_factory=dict)
     """What the server says of itself: version, models, the change of its counters."""
 

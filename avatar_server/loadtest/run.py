@@ -220,7 +220,9 @@ class LoadRun:
         if order.process == AVATAR:
             joined = self._record.joined.get(order.number)
             if joined is None:
-                raise LoadError(f"session {order.number + 1}, whose avatar was to die, was refused")
+                name = f"{AVATAR} {order.number + 1}"
+                self._record.notes.append(f"{name} was not killed: its session was refused")
+                return
             pid, name = pids.avatars.get(joined.id), f"{AVATAR} {order.number + 1}"
             session = order.number
         else:

@@ -42,6 +42,7 @@ def verdict(
 def _reasons(figures: Mapping[str, Any], settings: LoadTestSettings, budget_ms: float) -> Any:
     joins, video, audio = figures["joins"], figures["video"], figures["audio"]
     turns, barge_in = figures["turns"], figures["barge_in_ms"]
+    yield from figures["load"]["notes"]
     if joins["rejected"]:
         yield f"{joins['rejected']} join(s) refused: {'; '.join(joins['reasons'])}"
     if video["fps_p5"] is None:
