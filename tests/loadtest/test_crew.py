@@ -35,7 +35,7 @@ def run(order: Order, until: type[object]) -> list[ANY_REPORT]:
 
 
 def test_a_server_that_is_not_there_is_a_refusal_with_a_reason() -> None:
-    (refused,) = run(
+    refused, *_ = run(
         Order(url="http://127.0.0.1:1", session=3, avatar="theo", talks=False), Refused
     )
     assert isinstance(refused, Refused)
