@@ -1,8 +1,13 @@
-"""A viewer's microphone: RTP packets in, mono 16 kHz pieces of 20 ms out, without added delay."""
+"""A viewer's microphone: RTP packets in, mono 16 kHz pieces of 20 ms out, without added delay.
+
+What is lost is concealed by the decoder's own packet loss concealment. In-band FEC is not used:
+FFmpeg's libopus decoder, which PyAV has, never asks for it, so that the SDP answer does not either,
+and browsers spend no bits on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,6 +27,24 @@ _MAX_GAP = AUDIO_RATE_HZ
 """Longer holes in a stream's time are a restart, not a loss: no more than 1 s is filled."""
 _RESTART = 200
 """A jump of so many packets is a new stream."""
+_CONCEALED = AUDIO_RATE_HZ // 10
+"""The decoder fades what it makes up to nothing within 100 ms; the rest of a hole is silence."""
+
+
+def packet_samples(payload: bytes) -> int:
+    """Length of an Opus packet in samples at 48 kHz (RFC 6716 section 3.1); 0 where it has none."""
+    if not payload:
+        return 0
+    config, code = payload[0] >> 3, payload[0] & 3
+    if config < 12:
+        frame = (480, 960, 1_920, 2_880)[config % 4]
+    elif config < 16:
+        frame = (480, 960)[config % 2]
+    else:
+        frame = (120, 240, 480, 960)[config % 4]
+    if code < 3:
+        return frame * (1, 2, 2)[code]
+    return frame * (payload[1] & 0x3F) if len(payload) > 1 else 0
 
 
 class Gap(NamedTuple):
@@ -35,7 +58,9 @@ class ReorderBuffer:
     until three later ones have come. Pure logic; sequence numbers and time stamps may wrap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, length: Callable[[bytes], int] = packet_samples) -> None:
+        """`length` gives a payload's samples at 48 kHz."""
+        self._length = length
         self._next: int | None = None
         self._next_time = 0
         self._held: dict[int, tuple[int, bytes]] = {}
@@ -67,12 +92,16 @@ class ReorderBuffer:
                 ready.append(Gap(min(missing, _MAX_GAP)))
             ready.append(payload)
             self._next = (self._next + 1) & 0xFFFF
-            self._next_time = (timestamp + AUDIO_BLOCK) & 0xFFFF_FFFF
+            self._next_time = (timestamp + self._length(payload)) & 0xFFFF_FFFF
         return ready
 
 
 class Microphone:
-    """Orders, decodes, resamples and cuts one viewer's Opus packets."""
+    """Orders, decodes, resamples and cuts one viewer's Opus packets.
+
+    Any mode of Opus is taken: narrow to full band, 2.5 to 120 ms a packet, mono or stereo (which
+    the decoder mixes down). Sound beyond full scale stays at full scale.
+    """
 
     def __init__(self) -> None:
         self._buffer = ReorderBuffer()
@@ -83,7 +112,7 @@ class Microphone:
         self._decoder = decoder
         self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SPEECH_RATE_HZ)
         self._rest = np.zeros(0, np.int16)
-        self._last = np.zeros(PIECE, np.int16)
+        self._nothing = b""
 
     @property
     def lost(self) -> int:
@@ -94,35 +123,51 @@ class Microphone:
         """The pieces (int16, shape (320,), 20 ms) that are complete with this packet."""
         for item in self._buffer.push(sequence, timestamp, payload):
             sound = self._conceal(item.samples) if isinstance(item, Gap) else self._decode(item)
-            joined = np.concatenate((self._rest, sound))
+            joined = np.concatenate((self._rest, self._resample(sound)))
             whole = len(joined) // PIECE * PIECE
             self._rest = joined[whole:]
             for start in range(0, whole, PIECE):
-                self._last = joined[start : start + PIECE]
-                yield self._last
+                yield joined[start : start + PIECE]
 
     def _decode(self, payload: bytes) -> NDArray[np.int16]:
+        """int16, shape (samples,), 48 kHz."""
         packet = av.Packet(payload)
         packet.time_base = Fraction(1, AUDIO_RATE_HZ)
         try:
             frames = self._decoder.decode(packet)
         except av.FFmpegError:
-            return self._conceal(AUDIO_BLOCK)
-        parts = []
-        for frame in frames:
-            frame.pts = None
-            parts += [
-                converted.to_ndarray().reshape(-1) for converted in self._resampler.resample(frame)
-            ]
-        return np.concatenate(parts).astype(np.int16, copy=False) if parts else self._rest[:0]
+            return self._conceal(packet_samples(payload) or AUDIO_BLOCK)
+        if payload:
+            # A packet of nothing but this byte, whose frame is empty, is a lost one (RFC 6716
+            # section 3.2.1): the way to the decoder's concealment that FFmpeg leaves open.
+            self._nothing = bytes((payload[0] & 0xFC,))
+        parts = [frame.to_ndarray().reshape(-1) for frame in frames]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int16)
 
     def _conceal(self, samples: int) -> NDArray[np.int16]:
-        """The last 20 ms again and softer each time, then silence: a loss is not taken for a
-        pause at once, nor a long one for speech."""
-        count = samples * SPEECH_RATE_HZ // AUDIO_RATE_HZ
-        level = 0.5 ** (1 + np.arange(count) // PIECE)
-        level[3 * PIECE :] = 0.0
-        return (np.resize(self._last, count) * level).astype(np.int16)
+        """What the decoder makes of a hole of `samples` at 48 kHz; silence before any sound."""
+        made = np.zeros(samples, np.int16)
+        at, end = 0, min(samples, _CONCEALED)
+        while self._nothing and at < end:
+            try:
+                frames = self._decoder.decode(av.Packet(self._nothing))
+            except av.FFmpegError:
+                break
+            for frame in frames:
+                sound = frame.to_ndarray().reshape(-1)[: samples - at]
+                made[at : at + len(sound)] = sound
+                at += len(sound)
+            if not frames:
+                break
+        return made
+
+    def _resample(self, sound: NDArray[np.int16]) -> NDArray[np.int16]:
+        if not len(sound):
+            return sound
+        frame = av.AudioFrame.from_ndarray(sound.reshape(1, -1), format="s16", layout="mono")
+        frame.sample_rate = AUDIO_RATE_HZ
+        parts = [made.to_ndarray().reshape(-1) for made in self._resampler.resample(frame)]
+        return np.concatenate(parts) if parts else sound[:0]
 
 
 def _difference(a: int, b: int, bits: int) -> int:
