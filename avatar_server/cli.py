@@ -348,6 +348,33 @@ def bench_media_command(
     report_figures(figures, json_file)
 
 
+@bench_app.command("joins")
+def bench_joins_command(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Viewers who come and go.")] = 200,
+    avatar: Annotated[str | None, typer.Option(help="Whose session.")] = None,
+    json_file: JsonOption = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+) -> None:
+    """What viewers who come and go leave behind; exit code 1 where it is not nothing."""
+    check_json_file(json_file)
+    if not sys.platform.startswith("linux"):
+        raise stop_with("bench joins reads /proc, which only Linux has.", WRONG_USE)
+    settings = settings_or_exit(config, sets, {})
+    ensure_models(settings, Console(stderr=True, highlight=False))
+    from avatar_server.bench.joins import bench_joins
+
+    figures = bench_joins(
+        count=count,
+        avatar=avatar,
+        arguments=["--config", config, *(word for pair in sets or [] for word in ("--set", pair))],
+        progress=lambda line: print(line, file=sys.stderr),
+    )
+    report_figures(figures, json_file)
+    if not figures["clean"]:
+        raise typer.Exit(FAILED)
+
+
 def check_json_file(path: Path | None) -> None:
     """Exit code 2 where the file could not be written at the end of a long measurement."""
     if path is not None and not path.parent.is_dir():

@@ -18,6 +18,7 @@ from aiortc import (
     RTCConfiguration,
     RTCPeerConnection,
     RTCRtpReceiver,
+    RTCRtpTransceiver,
     RTCSessionDescription,
 )
 from aiortc.mediastreams import MediaStreamError
@@ -183,6 +184,10 @@ class SyntheticViewer:
         if self._pc:
             await self._pc.close()
             self._pc = None
+
+    def transceivers(self) -> list[RTCRtpTransceiver]:
+        """Of its connection, for measurements beyond `received`; empty before `join`."""
+        return self._pc.getTransceivers() if self._pc else []
 
     def send(self, event: events.PageEvent) -> None:
         """Send an event, as the page would."""
