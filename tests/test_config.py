@@ -122,6 +122,15 @@ def test_a_secret_is_read_from_the_environment_and_shown_nowhere(
         ("llm: {engine: openai}", "llm.base_url"),
         ("turns: {end_ms: 100}", "turns.pause_ms"),
         ("media: {video: {width: 1281}}", "media.video.width"),
+        ("media: {udp_ports: 50100-50000}", "media.udp_ports: Value error, '50100-50000'"),
+        ("media: {udp_ports: many}", "write it like 50000-50100"),
+        ("media: {public_address: example.org}", "media.public_address"),
+        ("media: {turn_secret: ''}", "media.turn_secret"),
+        ("media: {ice_servers: [{urls: ['http://a.example']}]}", "media.ice_servers.0"),
+        ("media: {ice_servers: [{urls: []}]}", "urls is empty"),
+        ("media: {ice_servers: [{urls: ['stun:a.example:99999']}]}", "no STUN or TURN address"),
+        ("media: {ice_servers: [{urls: ['turn:a.example']}]}", "turn_secret"),
+        ("media: {ice_servers: [{urls: ['turn:a.example'], username: u}]}", "both, or neither"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused_in_words(
@@ -131,6 +140,31 @@ def test_files_that_cannot_be_used_are_refused_in_words(
         load_settings(write(tmp_path, text))
     assert words in str(caught.value)
     assert "mine.yaml" in str(caught.value)
+
+
+def test_the_ways_to_write_ports_and_addresses(tmp_path: Path) -> None:
+    text = "media: {udp_ports: 50000, public_address: [203.0.113.7, '2001:db8::7']}"
+    media = load_settings(write(tmp_path, text)).media
+    assert media.udp_ports == "50000"
+    assert media.public_address == "203.0.113.7, 2001:db8::7"
+
+
+def test_no_error_and_no_print_shows_a_turn_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AVATAR_SERVER_MEDIA__TURN_SECRET", "shar3d")
+    server = "{urls: ['turn:a.example:3478?transport=udp', 'turn:[2001:db8::1]:3478']}"
+    settings = load_settings(write(tmp_path, f"media: {{ice_servers: [{server}]}}"))
+    assert settings.media.turn_secret is not None
+    assert settings.media.turn_secret.get_secret_value() == "shar3d"
+    assert "shar3d" not in f"{settings!r} {settings} {settings.model_dump()}"
+    wrong = "{urls: ['turn:a.example'], username: u, credential: w0rd, realm: x}"
+    with pytest.raises(ConfigError) as refused:
+        load_settings(write(tmp_path, f"media: {{ice_servers: [{wrong}]}}"))
+    told = f"{refused.value} {refused.value.__cause__}"
+    assert "realm" in told
+    assert "w0rd" not in told
+    assert "shar3d" not in told
 
 
 def test_files_that_cannot_be_read_are_refused_in_words(tmp_path: Path) -> None:

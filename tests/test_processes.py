@@ -63,7 +63,12 @@ def test_a_child_started_by_hand_says_how_it_is_started() -> None:
 def test_secrets_reach_the_child_and_settings_survive_the_way() -> None:
     values = {
         "llm": {"engine": "openai", "base_url": "http://localhost:1/v1", "api_key": "s3cret"},
-        "media": {"ice_servers": [{"urls": ["turn:t.example"], "credential": "word"}]},
+        "media": {
+            "ice_servers": [{"urls": ["turn:t.example"], "username": "u", "credential": "word"}],
+            "turn_secret": "shar3d",
+            "udp_ports": "50000-50100",
+            "public_address": "203.0.113.7",
+        },
         "avatar_dirs": ["/somewhere"],
     }
     settings = settings_from_values(values)
@@ -73,3 +78,4 @@ def test_secrets_reach_the_child_and_settings_survive_the_way() -> None:
     assert again.llm.api_key is not None
     assert again.llm.api_key.get_secret_value() == "s3cret"
     assert "s3cret" not in repr(settings)
+    assert "shar3d" not in repr(settings)

@@ -42,6 +42,9 @@ _KEEP_MARGIN_S = 5.0
 _ECHO_DELAY_S = 1.0
 # Loudspeaker, room, microphone and network bring an echo back within this time.
 
+_COME_BACK_S = 10.0
+# So long a reply goes on for a last viewer who vanished: a change of network takes seconds.
+
 _OUTAGE_S = 1.0
 # A reconnection is quicker: nobody needs to hear of it who does not wait for an answer.
 
@@ -106,6 +109,7 @@ class Conversation:
         self._greeting_due = spec.greeting
         self._ending_words = ending_words(spec.language)
         self._remark_due = ""
+        self._empty_since = clock.now()
         self._gone_since = None if inference.available else clock.now()
 
     # --- what others read -----------------------------------------------------------------------
@@ -144,16 +148,29 @@ class Conversation:
         self._page.emit(state_event(talk.state, self._inference.available, talk.turn), viewer)
         self.tick()
 
-    def on_leave(self, viewer: str, reason: str) -> None:
-        """A viewer is gone."""
+    def on_return(self, viewer: str, can_speak: bool) -> None:
+        """A viewer's new connection stands; nothing that is going on is touched."""
+        if viewer not in self._audience or self._audience.can_speak(viewer) != can_speak:
+            self._audience.add(viewer, can_speak)
+        talk = self._talk
+        self._page.emit(state_event(talk.state, self._inference.available, talk.turn), viewer)
+
+    def on_leave(self, viewer: str, reason: str, goodbye: bool) -> None:
+        """A viewer is gone; the last one who only vanished may be back before the reply is over."""
         if not self._audience.remove(viewer):
             return
         log.info("viewer %s left: %s", viewer, reason)
-        turn = self._turns.current
-        if not len(self._audience) and turn is not None:
-            self._act(self._talk.on_stop(turn.viewer or viewer, self._clock.now()))
+        if not len(self._audience):
+            self._empty_since = self._clock.now()
+            if goodbye:
+                self._stop_for_nobody(viewer)
         self._act(self._talk.on_leave(viewer))
         self._show()
+
+    def _stop_for_nobody(self, viewer: str) -> None:
+        turn = self._turns.current
+        if turn is not None:
+            self._act(self._talk.on_stop(turn.viewer or viewer, self._clock.now()))
 
     def on_event(self, viewer: str, event: events.PageEvent) -> None:
         """The page of `viewer` sent `event`."""
@@ -279,6 +296,8 @@ class Conversation:
     def tick(self) -> None:
         """Time has passed; called every 50 ms by `run`."""
         now = self._clock.now()
+        if not len(self._audience) and now - self._empty_since > _COME_BACK_S:
+            self._stop_for_nobody("")
         self._turns.on_playout()
         self._act(self._talk.on_tick(now))
         self._follow(now)

@@ -23,6 +23,7 @@ from avatar_server.avatar.conversation import Conversation
 from avatar_server.avatar.face import Face, load_renderer
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.inference_client import InferenceClient
+from avatar_server.avatar.loop_errors import handle_loop_error
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.peers import OfferError, Peers
 from avatar_server.avatar.playout import Playout
@@ -53,6 +54,7 @@ class AvatarProcess:
         self._bootstrap = bootstrap
         self._settings = bootstrap.load_settings()
         self._ended = asyncio.Event()
+        self._changed = asyncio.Event()
         self._reason = "the session ended"
         self._requests: set[asyncio.Task[None]] = set()
 
@@ -63,6 +65,7 @@ class AvatarProcess:
         if spec is None:
             raise AvatarError(f"there is no avatar {self._bootstrap.avatar!r}")
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(handle_loop_error)
         clock = MonotonicClock()
         context = zmq.asyncio.Context()
         self._gateway = context.socket(zmq.DEALER)
@@ -92,7 +95,13 @@ class AvatarProcess:
         self._engine = MediaEngine(settings.media, face, clock, fanout)
         self._thrift = Thrift(settings.media.video, self._engine, conversation)
         self._peers = Peers(
-            settings.media, settings.sessions.max_viewers, self._engine, fanout, conversation
+            settings.media,
+            settings.sessions.max_viewers,
+            self._engine,
+            fanout,
+            conversation,
+            clock,
+            self._changed.set,
         )
         # What is loaded now lives as long as the process: the collector need not walk it again.
         gc.collect()
@@ -162,7 +171,7 @@ class AvatarProcess:
             elif isinstance(message, messages.SetOverload):
                 self._thrift.set_level(message.level, message.reason)
             elif isinstance(message, messages.Leave):
-                await self._peers.leave(message.viewer, "left")
+                await self._peers.leave(message.viewer, "left", goodbye=True)
             elif isinstance(message, messages.TellEnding):
                 self._conversation.announce_ending(message.seconds_left)
             elif isinstance(message, messages.StopAvatar):
@@ -201,7 +210,7 @@ class AvatarProcess:
             stats = self._engine.stats()
             usage = resource.getrusage(resource.RUSAGE_SELF)
             layers = self._peers.layers()
-            viewers = list(layers)
+            viewers = self._peers.viewers()
             await self._tell(
                 messages.AvatarStatus(
                     session=self._bootstrap.session,
@@ -209,6 +218,7 @@ class AvatarProcess:
                     viewers=len(viewers),
                     viewer_ids=viewers,
                     low_viewers=sum(layer == "low" for layer in layers.values()),
+                    abandoned=self._peers.abandoned,
                     speaker=self._conversation.speaker,
                     fps=stats.fps,
                     frames=stats.frames,
@@ -234,7 +244,9 @@ class AvatarProcess:
                     ),
                     viewer,
                 )
-            await asyncio.sleep(STATUS_INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), STATUS_INTERVAL_S)
+            self._changed.clear()
 
     async def _save(self) -> None:
         while True:

@@ -2,16 +2,16 @@
 
 aiortc has no public way to send packets that are encoded already and shared, to hear of keyframe
 requests, to receive audio without a fixed delay, or to tell when a peer was last heard of.
+`ice` does the same for aioice, below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from aiortc import RTCPeerConnection, RTCRtpReceiver, RTCRtpTransceiver
+from aiortc import RTCRtpReceiver, RTCRtpTransceiver
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtp import RtpPacket
@@ -83,26 +83,6 @@ def take_rtp(receiver: RTCRtpReceiver, packet: Callable[[RtpPacket, str], None])
         packet(taken, codecs[taken.payload_type].name.lower())
 
     _set(receiver, "_RTCRtpReceiver__jitter_buffer", _Tap(take))
-
-
-def offer_loopback(connection: RTCPeerConnection) -> None:
-    """Answer with the loopback address where this machine has no other.
-
-    aiortc leaves loopback out, so that on a machine without a network a browser beside the
-    server could not reach it. Call before the local description is set.
-    """
-    for transceiver in connection.getTransceivers():
-        ice = transceiver.receiver.transport.transport.iceGatherer._connection
-        _set(ice, "get_component_candidates", partial(_gather, ice.get_component_candidates))
-
-
-async def _gather(
-    gather: Callable[..., Awaitable[list[Any]]],
-    component: int,
-    addresses: list[str],
-    timeout: int = 5,
-) -> list[Any]:
-    return await gather(component=component, addresses=addresses or ["127.0.0.1"], timeout=timeout)
 
 
 def packets_received(transport: RTCDtlsTransport) -> int:

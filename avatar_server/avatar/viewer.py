@@ -10,7 +10,6 @@ import numpy as np
 from aiortc import (
     RTCConfiguration,
     RTCDataChannel,
-    RTCIceServer,
     RTCPeerConnection,
     RTCRtpSender,
     RTCSessionDescription,
@@ -20,20 +19,17 @@ from aiortc.sdp import candidate_from_sdp
 from numpy.typing import NDArray
 
 from avatar_server.avatar.fanout import Fanout
+from avatar_server.avatar.ice import gather_as_configured, servers_to_use
 from avatar_server.avatar.layers import LayerPolicy
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
 from avatar_server.avatar.packets import Layer
-from avatar_server.avatar.rtc_internals import (
-    offer_loopback,
-    packets_received,
-    replace_sender,
-    take_packets,
-)
+from avatar_server.avatar.rtc_internals import packets_received, replace_sender, take_packets
 from avatar_server.avatar.sender import LeanSender
 from avatar_server.avatar.signalling import CheckedOffer, is_mdns_candidate
 from avatar_server.avatar.sink import ViewerSink
 from avatar_server.clock import Clock
+from avatar_server.config import MediaSettings
 from avatar_server.protocol.events import (
     DATA_CHANNEL,
     EventError,
@@ -69,7 +65,7 @@ class Viewer:
         name: str,
         offer: CheckedOffer,
         can_speak: bool,
-        ice_servers: list[RTCIceServer],
+        settings: MediaSettings,
         engine: MediaEngine,
         fanout: Fanout,
         clock: Clock,
@@ -78,6 +74,8 @@ class Viewer:
         self.name = name
         self.can_speak = can_speak
         self.joined = False
+        self.known = False
+        """Whether the conversation has been told of this viewer: by an earlier connection too."""
         self.created = clock.now()
         self._offer = offer
         self._clock = clock
@@ -87,8 +85,10 @@ class Viewer:
         self._closing = False
         self._received = -1
         self._heard_at = self.created
-        # An empty list: aiortc would otherwise ask a public STUN server.
-        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        self._settings = settings
+        # Never None: aiortc would then ask a public STUN server.
+        servers = servers_to_use(settings)
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         stream = str(uuid.uuid4())
         audio = self._connection.addTransceiver("audio", "sendrecv" if can_speak else "sendonly")
         if can_speak:
@@ -101,16 +101,16 @@ class Viewer:
             video = self._connection.addTransceiver("video", "sendonly")
             video.setCodecPreferences(_preferences("video", "h264", "vp8"))
             self._video = replace_sender(video, engine.timeline, clock, stream)
-        settings = engine.video_settings
-        policy = LayerPolicy(settings.bitrate_bps) if settings.low.enabled else None
+        picture = engine.video_settings
+        policy = LayerPolicy(picture.bitrate_bps) if picture.low.enabled else None
         self._sink = ViewerSink(self._audio, self._video, fanout, engine.request_keyframe, policy)
         self._connection.on("datachannel", self._on_channel)
         self._connection.on("connectionstatechange", self._on_state)
 
     async def answer(self) -> str:
-        """The SDP answer, complete with candidates."""
+        """The SDP answer, complete with candidates. Raises `NoFreePortError`."""
         await self._connection.setRemoteDescription(RTCSessionDescription(self._offer.sdp, "offer"))
-        offer_loopback(self._connection)
+        gather_as_configured(self._connection, self._settings)
         await self._connection.setLocalDescription(await self._connection.createAnswer())
         return str(self._connection.localDescription.sdp)
 
@@ -146,6 +146,10 @@ class Viewer:
             self._received = received
             self._heard_at = now
         return now - self._heard_at
+
+    def excuse(self, now: float) -> None:
+        """Begin to count silence anew: nobody listened until now."""
+        self._heard_at = now
 
     def age_ms(self) -> float:
         return (self._clock.now() - self.created) * 1e3

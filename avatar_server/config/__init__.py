@@ -18,11 +18,11 @@ from avatar_server.config.load import PATH_VARIABLES, load_settings, settings_fr
 from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import (
     AudioSettings,
-    IceServer,
     LowVideoSettings,
     MediaSettings,
     VideoSettings,
 )
+from avatar_server.config.network import IceServer
 from avatar_server.config.observe import ObserveSettings
 from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.security import SecuritySettings

@@ -12,4 +12,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """Base of the sections: unknown keys are refused, docstrings under fields are kept."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
+    # An error that quotes its input would quote secrets.
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, frozen=True, hide_input_in_errors=True
+    )

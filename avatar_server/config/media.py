@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from avatar_server.config.base import Section
-
-
-class IceServer(Section):
-    """A STUN or TURN server, handed to the page and used by the server."""
-
-    urls: list[str]
-    """`stun:host:port` or `turn:host:port?transport=udp`."""
-    username: str | None = None
-    """For TURN."""
-    credential: SecretStr | None = None
-    """For TURN; every page is given it."""
+from avatar_server.config.network import AddressList, IceServer, PortRange, check_accounts
 
 
 class LowVideoSettings(Section):
@@ -79,5 +69,24 @@ class MediaSettings(Section):
     audio: AudioSettings = AudioSettings()
     ice_servers: list[IceServer] = Field(default=[])
     """None are needed where browser and server reach each other directly."""
+    turn_secret: SecretStr | None = Field(default=None, min_length=1)
+    """Shared with the TURN servers that have no fixed account (coturn: `static-auth-secret`): each
+    viewer gets an account of its own that ends by itself. Best given in the environment, as
+    AVATAR_SERVER_MEDIA__TURN_SECRET."""
+    turn_lifetime_s: int = Field(default=14_400, ge=60)
+    """How long such an account can be used; a page that reconnects gets a new one."""
+    udp_ports: PortRange = None
+    """UDP ports of media, for firewalls: `50000-50100`. One port a viewer on each address, for all
+    sessions together; none: any port of the system."""
+    public_address: AddressList = ""
+    """Where viewers reach this machine if not at its own addresses (1:1 NAT, a cloud's public IP):
+    `203.0.113.7`, several separated by commas. They take the place of the local addresses in what
+    viewers are told; ports stay the same, so forward those of `udp_ports`. Where each public
+    address has a local one of its own: `203.0.113.7/10.0.0.7`."""
     viewer_timeout_s: float = Field(default=5.0, gt=1)
     """A viewer from whom nothing came for this long is gone."""
+
+    @model_validator(mode="after")
+    def _accounts(self) -> MediaSettings:
+        check_accounts(self.ice_servers, self.turn_secret)
+        return self

@@ -60,6 +60,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/v1/sessions/{session}"): Need.VIEW,
     ("GET", "/v1/sessions/{session}/ice-servers"): Need.VIEW,
     ("POST", "/v1/sessions/{session}/viewers"): Need.VIEW,
+    ("PUT", "/v1/sessions/{session}/viewers/{viewer}"): Need.VIEW,
     ("PATCH", "/v1/sessions/{session}/viewers/{viewer}"): Need.VIEW,
     ("DELETE", "/v1/sessions/{session}/viewers/{viewer}"): Need.VIEW,
     ("DELETE", "/v1/sessions/{session}"): Need.OPERATE,

@@ -23,9 +23,9 @@ from avatar_server.gateway.lifetimes import Lifetimes
 from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
 from avatar_server.gateway.problems import ProblemError
 from avatar_server.gateway.registry import (
-    Full,
     NotRunning,
     Registry,
+    RegistryError,
     Session,
     UnknownSession,
     UnknownViewer,
@@ -270,6 +270,17 @@ class Control:
             self.metrics.joins_failed.labels(str(error.status_code)).inc()
             raise
 
+    async def rejoin(self, session: str, viewer: str, sdp: str, can_speak: bool) -> str:
+        """The SDP answer for a viewer that connects anew. Raises `ProblemError`."""
+        try:
+            self.registry.begin_return(session, viewer)
+            return await self._negotiate(session, viewer, sdp, can_speak)
+        except RegistryError as error:
+            raise _refused(error) from error
+        except ProblemError as error:
+            self.metrics.joins_failed.labels(str(error.status_code)).inc()
+            raise
+
     async def _join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
         viewer = secrets.token_hex(8)
         if not self.lifetimes.may_join(self.session(session)):
@@ -278,12 +289,14 @@ class Control:
             )
         try:
             self.registry.begin_join(session, viewer)
-        except UnknownSession as error:
-            raise ProblemError(404, "unknown-session", str(error)) from error
-        except NotRunning as error:
-            raise ProblemError(503, "restarting", str(error), retry_after_s=1) from error
-        except Full as error:
-            raise ProblemError(503, "full", str(error), retry_after_s=10) from error
+        except RegistryError as error:
+            raise _refused(error) from error
+        answer = await self._negotiate(session, viewer, sdp, can_speak)
+        self.metrics.viewers_joined.inc()
+        return viewer, answer
+
+    async def _negotiate(self, session: str, viewer: str, sdp: str, can_speak: bool) -> str:
+        """The avatar's answer for a viewer whose place is held; frees the place where it fails."""
         joined = False
         try:
             answer = await self._avatars.offer(
@@ -305,14 +318,13 @@ class Control:
                 503, "restarting", "The avatar is restarting. Try again.", retry_after_s=1
             )
         assert isinstance(answer, Answer)
-        self.metrics.viewers_joined.inc()
-        return viewer, answer.sdp
+        return answer.sdp
 
     async def add_candidate(
         self, session: str, viewer: str, candidate: str, mid: str | None, line: int | None
     ) -> None:
         """Pass a trickled candidate on. Raises `ProblemError`."""
-        self._require_viewer(session, viewer)
+        self.require_viewer(session, viewer)
         message = AddCandidate(
             viewer=viewer, candidate=candidate, sdp_mid=mid, sdp_m_line_index=line
         )
@@ -325,17 +337,16 @@ class Control:
 
     async def leave(self, session: str, viewer: str) -> None:
         """A viewer says goodbye. Raises `ProblemError` 404."""
-        self._require_viewer(session, viewer)
+        self.require_viewer(session, viewer)
         self.registry.leave(session, viewer, goodbye=True)
         await self._tell(session, Leave(viewer=viewer))
 
-    def _require_viewer(self, session: str, viewer: str) -> None:
+    def require_viewer(self, session: str, viewer: str) -> None:
+        """Raises `ProblemError` 404."""
         try:
             self.registry.require_viewer(session, viewer)
-        except UnknownSession as error:
-            raise ProblemError(404, "unknown-session", str(error)) from error
-        except UnknownViewer as error:
-            raise ProblemError(404, "unknown-viewer", str(error)) from error
+        except RegistryError as error:
+            raise _refused(error) from error
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -507,6 +518,18 @@ class _StartFailed(Exception):
 def _new_id() -> str:
     """A session's id is what lets one watch it, so that it must not be guessable (80 bits)."""
     return secrets.token_hex(10)
+
+
+def _refused(error: RegistryError) -> ProblemError:
+    match error:
+        case UnknownSession():
+            return ProblemError(404, "unknown-session", str(error))
+        case UnknownViewer():
+            return ProblemError(404, "unknown-viewer", str(error))
+        case NotRunning():
+            return ProblemError(503, "restarting", str(error), retry_after_s=1)
+        case _:
+            return ProblemError(503, "full", str(error), retry_after_s=10)
 
 
 def _from_avatar(problem: Problem) -> ProblemError:

@@ -12,7 +12,6 @@ from starlette.types import Scope
 
 import avatar_server
 from avatar_server.avatars import AvatarSpec
-from avatar_server.config import IceServer
 from avatar_server.gateway.access import Access
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback
@@ -149,20 +148,9 @@ def status_view(control: Control, request: Request, access: Access) -> dict[str,
         "inference_pid": control.inference.pid
         if control.inference and not access.required
         else None,
-        "ice_servers": [ice_view(server) for server in control.settings.media.ice_servers],
         "start": access.who_may_start,
         "secure_hint": secure_hint(request),
     }
-
-
-def ice_view(server: IceServer) -> dict[str, Any]:
-    """An `RTCIceServer` dictionary. Its credential is meant for the browser."""
-    view: dict[str, Any] = {"urls": server.urls}
-    if server.username is not None:
-        view["username"] = server.username
-    if server.credential is not None:
-        view["credential"] = server.credential.get_secret_value()
-    return view
 
 
 def secure_hint(request: Request) -> str | None:

@@ -194,6 +194,15 @@ class Registry:
         entry.joining.add(viewer)
         entry.abandoned = False
 
+    def begin_return(self, session: str, viewer: str) -> None:
+        """A viewer connects anew; raises `UnknownSession`, `NotRunning` or `UnknownViewer`."""
+        self.require_viewer(session, viewer)
+        entry = self.get(session)
+        if entry.state is not SessionState.RUNNING:
+            raise NotRunning("The avatar is starting. Try again in a second.")
+        entry.viewers.pop(viewer, None)
+        entry.joining.add(viewer)
+
     def joined(self, session: str, viewer: str) -> bool:
         """The avatar answered; false where the session or the place was lost meanwhile."""
         entry = self._sessions.get(session)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import secrets
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -15,6 +16,7 @@ from avatar_server.gateway.control import Control
 from avatar_server.gateway.idempotency import Idempotency
 from avatar_server.gateway.problems import ProblemError, problems
 from avatar_server.gateway.registry import Session
+from avatar_server.ice_servers import ice_servers
 from avatar_server.observe.trace import summarise
 from avatar_server.security import Role
 
@@ -221,6 +223,17 @@ def session_routes(control: Control, access: Access) -> APIRouter:
             }
         )
 
+    @router.get(
+        "/{session}/ice-servers",
+        summary="STUN and TURN servers for one viewer, whose account may end by itself",
+        responses=problems(s404="It has ended."),
+    )
+    async def servers(session: str, response: Response) -> list[dict[str, Any]]:
+        control.session(session)
+        response.headers["Cache-Control"] = "no-store"
+        # The name is for the TURN server's log: it must not let anybody into the session.
+        return ice_servers(control.settings.media, secrets.token_hex(4))
+
     @router.post(
         "/{session}/viewers",
         status_code=201,
@@ -252,6 +265,33 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         viewer, answer = await control.join(session, offer, may_speak)
         location = f"/v1/sessions/{session}/viewers/{viewer}"
         return Response(answer, 201, {"Location": location}, SDP_TYPE)
+
+    @router.put(
+        "/{session}/viewers/{viewer}",
+        summary="Connect anew, after a change of network: the same viewer, a new SDP offer",
+        response_class=Response,
+        responses={
+            200: {"content": {SDP_TYPE: {}}, "description": "The SDP answer."},
+            **problems(
+                s404="The session or the viewer is gone: join again.",
+                s503="The avatar is restarting; Retry-After says when.",
+            ),
+        },
+        openapi_extra={
+            "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
+        },
+    )
+    async def rejoin(
+        session: str,
+        viewer: str,
+        request: Request,
+        speak: Annotated[bool, Query(description="Whether this viewer wants to talk.")] = True,
+    ) -> Response:
+        control.require_viewer(session, viewer)
+        offer = await read_offer(request)
+        may_speak = speak and caller_of(request).role is Role.SPEAK
+        answer = await control.rejoin(session, viewer, offer, may_speak)
+        return Response(answer, 200, media_type=SDP_TYPE)
 
     @router.patch(
         "/{session}/viewers/{viewer}",

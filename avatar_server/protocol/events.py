@@ -122,7 +122,7 @@ class Stop(Event):
 
 
 class Ping(Event):
-    """Sent once a second; a viewer silent for longer than the liveness bound is gone."""
+    """Sent twice a second; a viewer silent for longer than the liveness bound is gone."""
 
     t: float
 

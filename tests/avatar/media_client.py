@@ -62,15 +62,21 @@ class Calls:
 
     def __init__(self) -> None:
         self.joined: list[tuple[str, bool]] = []
+        self.returned: list[tuple[str, bool]] = []
         self.left: list[tuple[str, str]] = []
+        self.goodbyes = 0
         self.events: list[tuple[str, PageEvent]] = []
         self.audio: list[NDArray[np.int16]] = []
 
     def on_join(self, viewer: str, can_speak: bool) -> None:
         self.joined.append((viewer, can_speak))
 
-    def on_leave(self, viewer: str, reason: str) -> None:
+    def on_return(self, viewer: str, can_speak: bool) -> None:
+        self.returned.append((viewer, can_speak))
+
+    def on_leave(self, viewer: str, reason: str, goodbye: bool) -> None:
         self.left.append((viewer, reason))
+        self.goodbyes += goodbye
 
     def on_event(self, viewer: str, event: PageEvent) -> None:
         self.events.append((viewer, event))

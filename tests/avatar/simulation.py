@@ -263,9 +263,9 @@ class Simulation:
             self._voices[viewer] = False
             self.talk.on_join(viewer, can_speak)
 
-    def leave(self, viewer: str) -> None:
+    def leave(self, viewer: str, goodbye: bool = True) -> None:
         del self._voices[viewer]
-        self.talk.on_leave(viewer, "left")
+        self.talk.on_leave(viewer, "left", goodbye)
 
     def run(self, seconds: float, *speaking: str) -> None:
         """Time passes in steps of 20 ms; the viewers of `speaking` speak."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +19,7 @@ from media_client import Client, Session, session, small, until
 from avatar_server.avatar.microphone import Microphone
 from avatar_server.avatar.packets import Encoding
 from avatar_server.config import MediaSettings, VideoSettings
+from avatar_server.protocol.events import Bye
 
 pytestmark = pytest.mark.anyio
 
@@ -166,6 +169,46 @@ async def test_where_the_link_is_too_slow_a_smaller_picture_is_fluent_and_no_oth
             await until(lambda: far.pictures[-1][2].shape == (360, 640), 40)
             assert running.fanout.encodings == {Encoding("h264", "full")}
         await near.close()
+
+
+async def test_a_viewer_whose_path_dies_comes_back_by_another_and_never_left() -> None:
+    async with session(small(), max_viewers=1) as running, behind_a_link(running) as (_, relay):
+        files = len(os.listdir("/proc/self/fd"))
+        relay.down, relay.up = Link(loss=1.0), Link(loss=1.0)
+        await asyncio.sleep(1.0)
+        assert running.peers.viewers() == ["far"]
+        again = Client("far")
+        try:
+            await again.join(running.peers)
+            await until(lambda: again.pictures and again.sound)
+            assert running.peers.viewers() == ["far"]
+            assert (running.calls.returned, running.calls.left) == ([("far", True)], [])
+            assert len(running.calls.joined) == 1
+            assert running.fanout.viewers == 1
+            # What the dead connection held is freed though it cannot be told so.
+            await until(lambda: len(os.listdir("/proc/self/fd")) <= files + 4)
+        finally:
+            await again.close()
+        await until(lambda: running.calls.left)
+
+
+async def test_a_viewer_who_does_not_come_back_in_time_is_gone() -> None:
+    settings = small().model_copy(update={"viewer_timeout_s": 2.0})
+    async with session(settings) as running, behind_a_link(running) as (_, relay):
+        relay.down, relay.up = Link(loss=1.0), Link(loss=1.0)
+        dark = time.monotonic()
+        await until(lambda: running.calls.left, 5)
+        assert 1.2 < time.monotonic() - dark < 2.5
+        assert running.calls.left == [("far", "nothing was heard of it any more")]
+        assert running.calls.goodbyes == 0
+        assert not running.peers.abandoned
+        late = Client("far")
+        await late.join(running.peers)
+        assert running.calls.joined[1:] == [("far", True)]
+        late.send(Bye())
+        await until(lambda: running.peers.abandoned)
+        assert running.calls.goodbyes == 1
+        await late.close()
 
 
 async def test_one_bad_link_takes_nothing_from_the_other_viewer() -> None:

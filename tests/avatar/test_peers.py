@@ -233,7 +233,7 @@ async def test_a_viewer_that_vanishes_is_noticed_whatever_ice_believes() -> None
             gone = time.monotonic()
             await until(lambda: running.calls.left, 8)
             assert running.calls.left == [("v1", "nothing was heard of it any more")]
-            assert time.monotonic() - gone > 1.0
+            assert 0.9 < time.monotonic() - gone < 2.0
             assert running.peers.viewers() == []
             assert running.fanout.viewers == 0
         finally:
@@ -250,7 +250,8 @@ async def test_a_viewer_who_joins_again_takes_its_own_place() -> None:
             assert full.value.status == 503
             await again.join(running.peers)
             await until(lambda: again.payloads)
-            assert running.calls.left == [("v1", "joined again")]
+            assert running.calls.left == []
+            assert running.calls.returned == [("v1", True)]
             assert running.peers.viewers() == ["v1"]
         finally:
             await asyncio.gather(one.close(), again.close(), other.close())
@@ -428,21 +429,5 @@ async def test_a_still_picture_goes_on_at_30_frames_of_a_few_bytes() -> None:
             await until(lambda: len(late.pictures) > seen + 5)
             assert not np.array_equal(late.pictures[-1][2], late.pictures[-5][2])
             await late.close()
-        finally:
-            await client.close()
-
-
-async def test_a_machine_without_a_network_is_reached_over_loopback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with session(small()) as running:
-        client = Client("v1")
-        try:
-            await client.pc.setLocalDescription(await client.pc.createOffer())
-            offer = client.pc.localDescription.sdp
-            monkeypatch.setattr("aioice.ice.get_host_addresses", lambda **_: [])
-            answer = await running.peers.offer("v1", offer, True)
-            hosts = [line.split()[4] for line in answer.splitlines() if "a=candidate" in line]
-            assert set(hosts) == {"127.0.0.1"}
         finally:
             await client.close()

@@ -245,6 +245,44 @@ def test_when_the_last_viewer_leaves_the_reply_ends(session: Simulation) -> None
     assert not session.inference.open
 
 
+def test_a_reply_goes_on_for_a_viewer_who_vanished_and_is_heard_on_return(
+    session: Simulation,
+) -> None:
+    ask(session)
+    before = len(session.traces)
+    session.leave("ann", goodbye=False)
+    session.run(0.5)
+    assert session.talk.state == "speaking"
+    session.join("ann2")
+    session.run_until(lambda: session.talk.state == "idle")
+    assert session.traces[before].outcome == "answered"
+
+
+def test_a_reply_ends_where_nobody_comes_back() -> None:
+    session = Simulation(greeting="one two three four five six seven eight nine ten " * 6)
+    session.join("ann")
+    session.run_until(lambda: session.talk.state == "speaking")
+    session.leave("ann", goodbye=False)
+    session.run(9.0)
+    assert session.talk.state == "speaking"
+    session.run(2.0)
+    assert session.talk.state == "idle"
+    assert not session.inference.open
+
+
+def test_a_viewer_who_connects_anew_keeps_the_floor_and_what_was_said(session: Simulation) -> None:
+    session.run(1.0, "ann")
+    assert session.talk.speaker == "ann"
+    told = len(session.events)
+    session.talk.on_return("ann", True)
+    assert session.talk.speaker == "ann"
+    assert session.talk.state == "hearing"
+    assert [type(event) for _, event, _ in session.events[told:]] == [events.State]
+    session.run(0.5, "ann")
+    session.run_until(lambda: session.talk.state == "idle" and bool(session.traces))
+    assert session.traces[-1].outcome == "answered"
+
+
 def test_who_only_watches_is_not_heard() -> None:
     session = Simulation()
     session.join("eve", can_speak=False)

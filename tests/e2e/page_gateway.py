@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fractions
+import re
 import socket
 import threading
 import time
@@ -31,6 +32,7 @@ from starlette.staticfiles import StaticFiles
 
 import avatar_server.gateway
 from avatar_server.protocol import events
+from tests.avatar.lossy_link import Link, Relay
 
 STATIC = Path(avatar_server.gateway.__file__).parent / "static"
 WIDTH_PX, HEIGHT_PX, FPS = 640, 360, 15
@@ -105,6 +107,7 @@ class Viewer:
     sends_audio: bool
     peer: RTCPeerConnection
     channel: Any = None
+    relay: Relay | None = None
 
 
 @dataclass
@@ -120,11 +123,17 @@ class Script:
     answer_pings: bool = True
     answer_offers: bool = True
     block_media: bool = False
+    far: bool = False
+    """Viewers are reached through a relay, which `go_dark` switches off."""
+    candidate_host: str = ""
+    """Offered in place of the gateway's own address."""
     can_speak: bool = True
+    ice_servers: list[dict[str, Any]] = field(default_factory=list)
     avatars: list[dict[str, Any]] = field(default_factory=lambda: AVATARS)
     preview_misses: int = 2
     sessions: dict[str, str] = field(default_factory=dict)
     offers: list[tuple[str, bool]] = field(default_factory=list)
+    returns: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     candidates: int = 0
     received: list[events.PageEvent] = field(default_factory=list)
@@ -189,6 +198,27 @@ class PageGateway:
         self.viewer()
         self._call(self._close_all())
 
+    def go_dark(self) -> None:
+        """Nothing passes any more between the gateway and the viewers it has now."""
+        for viewer in self.viewers.values():
+            assert viewer.relay is not None
+            viewer.relay.up, viewer.relay.down = Link(loss=1.0), Link(loss=1.0)
+
+    def forget_viewers(self) -> None:
+        """Lets the viewers go as if nothing had been heard of them: they are not told."""
+        self.go_dark()
+        self.drop_viewers()
+
+    def hang(self, viewer: str) -> None:
+        """Neither media nor answers come any more from a viewer's peer, which stays."""
+
+        async def stop() -> None:
+            self.viewers[viewer].channel.remove_all_listeners("message")
+            for sender in self.viewers[viewer].peer.getSenders():
+                await sender.stop()
+
+        self._call(stop())
+
     def wait_for(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Waits until `condition` holds; raises `AssertionError` with what was seen instead."""
         deadline = time.monotonic() + timeout_s
@@ -228,8 +258,11 @@ class PageGateway:
             await self._close(viewer)
 
     async def _close(self, viewer: Viewer) -> None:
-        self.viewers.pop(viewer.id, None)
+        if self.viewers.get(viewer.id) is viewer:
+            del self.viewers[viewer.id]
         await viewer.peer.close()
+        if viewer.relay is not None:
+            viewer.relay.close()
 
     # --- HTTP -------------------------------------------------------------------------------
 
@@ -247,8 +280,13 @@ class PageGateway:
             Route("/v1/status", self._status),
             Route("/v1/sessions", self._create, methods=["POST"]),
             Route("/v1/sessions/{id}", self._session),
+            Route("/v1/sessions/{id}/ice-servers", self._ice_servers),
             Route("/v1/sessions/{id}/viewers", self._join, methods=["POST"]),
-            Route("/v1/sessions/{id}/viewers/{viewer}", self._viewer, methods=["PATCH", "DELETE"]),
+            Route(
+                "/v1/sessions/{id}/viewers/{viewer}",
+                self._viewer,
+                methods=["PUT", "PATCH", "DELETE"],
+            ),
         ]
         return Starlette(routes=routes)
 
@@ -292,7 +330,6 @@ class PageGateway:
                 "sessions": sessions,
                 "full_because": "" if self._free else script.full_because,
                 "models": {},
-                "ice_servers": [],
             }
         )
 
@@ -326,6 +363,11 @@ class PageGateway:
             return problem(404, "No such session", "It has ended.")
         return JSONResponse(self._view(session))
 
+    async def _ice_servers(self, request: Request) -> Response:
+        if request.path_params["id"] not in self.script.sessions:
+            return problem(404, "No such session", "It has ended.")
+        return JSONResponse(self.script.ice_servers)
+
     async def _join(self, request: Request) -> Response:
         session = request.path_params["id"]
         if session not in self.script.sessions:
@@ -335,12 +377,8 @@ class PageGateway:
         sdp = (await request.body()).decode()
         speak = request.query_params["speak"] == "true"
         self.script.offers.append((session, speak))
-        viewer = await self._answer(session, speak, sdp)
-        answer = viewer.peer.localDescription.sdp
-        if self.script.block_media:
-            lines = answer.splitlines(keepends=True)
-            answer = "".join(line for line in lines if "candidate" not in line)
-            await viewer.peer.close()
+        self._numbers += 1
+        viewer, answer = await self._answer(f"v{self._numbers}", session, speak, sdp)
         return Response(
             answer,
             201,
@@ -348,11 +386,23 @@ class PageGateway:
             "application/sdp",
         )
 
-    async def _answer(self, session: str, speak: bool, sdp: str) -> Viewer:
+    async def _return(self, request: Request) -> Response:
+        earlier = self.viewers.get(request.path_params["viewer"])
+        if earlier is None:
+            return problem(404, "No such viewer", "Join again.")
+        sdp = (await request.body()).decode()
+        self.script.returns.append(earlier.id)
+        _, answer = await self._answer(earlier.id, earlier.session, earlier.speak, sdp)
+        await self._close(earlier)
+        return Response(answer, 200, media_type="application/sdp")
+
+    async def _answer(self, name: str, session: str, speak: bool, sdp: str) -> tuple[Viewer, str]:
         peer = RTCPeerConnection()
-        self._numbers += 1
         audio = sdp[sdp.index("m=audio") :].split("m=", 2)[1]
-        viewer = Viewer(f"v{self._numbers}", session, speak, "a=sendrecv" in audio, peer)
+        viewer = Viewer(name, session, speak, "a=sendrecv" in audio, peer)
+        if self.script.far or self.script.candidate_host:
+            # Without the page's candidates the peer answers only where it is asked from.
+            sdp = without(sdp, "a=candidate", "a=end-of-candidates")
 
         @peer.on("datachannel")
         def joined(channel: Any) -> None:
@@ -376,7 +426,18 @@ class PageGateway:
         peer.addTrack(AudioStreamTrack())
         peer.addTrack(DrawnTrack())
         await peer.setLocalDescription(await peer.createAnswer())
-        return viewer
+        answer = str(peer.localDescription.sdp)
+        if self.script.block_media:
+            answer = without(answer, "a=candidate", "a=end-of-candidates")
+            await peer.close()
+        elif self.script.candidate_host:
+            answer = re.sub(
+                r"(a=candidate:\S+ 1 udp \d+) \S+ ", rf"\1 {self.script.candidate_host} ", answer
+            )
+        elif self.script.far:
+            viewer.relay = Relay()
+            answer = await viewer.relay.rewrite(answer)
+        return viewer, answer
 
     def _event(self, viewer: Viewer, data: str | bytes) -> None:
         event = events.decode_page_event(data)
@@ -385,6 +446,8 @@ class PageGateway:
             viewer.channel.send(events.encode_event(events.Pong(t=event.t)))
 
     async def _viewer(self, request: Request) -> Response:
+        if request.method == "PUT":
+            return await self._return(request)
         viewer = self.viewers.get(request.path_params["viewer"])
         if request.method == "DELETE":
             self.script.deleted.append(request.path_params["viewer"])
@@ -393,11 +456,16 @@ class PageGateway:
             return Response(status_code=204)
         body = await request.json()
         self.script.candidates += 1
-        if viewer is not None and body["candidate"]:
+        if viewer is not None and viewer.relay is None and body["candidate"]:
             candidate = candidate_from_sdp(body["candidate"].partition(":")[2])
             candidate.sdpMid, candidate.sdpMLineIndex = body["sdpMid"], body["sdpMLineIndex"]
             await viewer.peer.addIceCandidate(candidate)
         return Response(status_code=204)
+
+
+def without(sdp: str, *prefixes: str) -> str:
+    """The SDP without the lines that begin so."""
+    return "".join(line for line in sdp.splitlines(keepends=True) if not line.startswith(prefixes))
 
 
 def problem(status: int, title: str, detail: str, retry_after_s: int | None = None) -> JSONResponse:

@@ -88,6 +88,8 @@ _DECODED = """async () => {
         frames: video.framesDecoded, fps: video.framesPerSecond, width: video.frameWidth,
         height: video.frameHeight, freezes: video.freezeCount, codec: video.decoderImplementation,
         audio: audio.totalAudioEnergy, at: performance.now(),
+        // When what is shown and heard now was captured, by the browser's reading of our reports.
+        apart: video.estimatedPlayoutTimestamp - audio.estimatedPlayoutTimestamp,
     };
 }"""
 
@@ -119,6 +121,7 @@ def test_a_person_presses_the_button_speaks_and_is_answered_with_captions(
     assert (last["width"], last["height"]) == (1280, 720)
     assert rate >= 25
     assert last["audio"] > first["audio"]
+    assert abs(last["apart"]) < 200
     assert page.inner_text("#captions").strip()
     assert not errors
 

@@ -182,7 +182,7 @@ def test_joining_without_a_microphone_sends_no_sound(gateway: PageGateway, open_
     page.click("#mic")
     gateway.wait_for(lambda: any(v.sends_audio for v in gateway.viewers.values()))
     until(page, "avatarPage.connected && avatarPage.microphone === 'on'")
-    assert len({session for session, _ in gateway.script.offers}) == 1
+    assert len(gateway.script.returns) == len(gateway.script.offers) == 1
 
 
 def test_a_second_viewer_opens_the_link_and_watches(gateway: PageGateway, open_page: Open) -> None:
@@ -601,27 +601,156 @@ def test_an_avatar_that_falls_silent_is_connected_to_anew(
     page = open_page()
     join(page)
     first = gateway.viewer().id
-    gateway.script.answer_pings = False
-    gateway.wait_for(lambda: first in gateway.script.deleted)
-    gateway.script.answer_pings = True
+    peer = gateway.viewer().peer
+    # Neither answers nor media: what a process that hangs looks like.
+    gateway.hang(first)
+    gateway.wait_for(lambda: gateway.script.returns == [first])
     until(page, "avatarPage.connected")
-    assert first not in gateway.viewers
+    assert gateway.viewer().peer is not peer
+    assert gateway.script.deleted == []
 
 
-def test_a_network_that_blocks_media_is_named(gateway: PageGateway, open_page: Open) -> None:
-    gateway.script.block_media = True
-    # The real timeout is 15 s; the page's own clock is sped up instead of waiting for it.
-    page = open_page(
-        script="""
-            const later = window.setTimeout;
-            window.setTimeout = (run, ms, ...rest) => later(run, ms === 15000 ? 1500 : ms, ...rest);
-        """
+def test_answers_that_are_late_while_media_comes_break_nothing_off(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    page = open_page()
+    join(page)
+    gateway.script.answer_pings = False
+    page.wait_for_timeout(4_500)
+    assert page.evaluate("avatarPage.connected")
+    assert gateway.script.returns == []
+
+
+def test_a_network_path_that_dies_is_replaced_within_seconds_and_the_viewer_stays(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.far = True
+    page = open_page()
+    join(page)
+    until(page, "document.querySelector('#session').dataset.picture === 'true'")
+    viewer = gateway.viewer().id
+    gateway.say(
+        events.State(state="speaking", turn=1),
+        events.Caption(turn=1, clause=0, text="Once upon a time", spoken="Once upon"),
     )
+    until(page, "document.querySelectorAll('.clause').length === 1")
+    gateway.script.far = False
+    gateway.go_dark()
+    dark = time.monotonic()
+    gateway.wait_for(lambda: gateway.script.returns == [viewer])
+    noticed = time.monotonic() - dark
+    until(page, "avatarPage.connected")
+    back = time.monotonic() - dark - noticed
+    # Before the server's patience of 5 s is over, and then at once.
+    assert noticed < 4.5
+    assert back < 2.0
+    until(page, "avatarPage.media !== null && avatarPage.media.fps > 5")
+    assert page.inner_text("#captions") == "Once upon a time"
+    assert len(gateway.script.offers) == 1
+    assert gateway.script.deleted == []
+
+
+def test_a_change_of_network_is_looked_into_at_once(gateway: PageGateway, open_page: Open) -> None:
+    gateway.script.far = True
+    page = open_page()
+    join(page)
+    until(page, "document.querySelector('#session').dataset.picture === 'true'")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    page.wait_for_timeout(2_000)
+    assert gateway.script.returns == [], "what stands is left alone"
+    gateway.script.far = False
+    gateway.go_dark()
+    page.evaluate("dispatchEvent(new Event('online'))")
+    changed = time.monotonic()
+    gateway.wait_for(lambda: len(gateway.script.returns) == 1)
+    assert time.monotonic() - changed < 2.2
+    until(page, "avatarPage.connected")
+
+
+def test_a_viewer_whom_the_server_gave_up_joins_the_same_session_anew(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.far = True
+    page = open_page()
+    join(page)
+    gateway.script.far = False
+    gateway.forget_viewers()
+    until(page, "!avatarPage.connected")
+    until(page, "avatarPage.connected")
+    assert gateway.script.returns == []
+    assert gateway.script.offers == [("s1", True), ("s1", True)]
+
+
+# The real timeout is 15 s; the page's own clock is sped up instead of waiting for it.
+IMPATIENT = """
+    const later = window.setTimeout;
+    window.setTimeout = (run, ms, ...rest) => later(run, ms === 15000 ? 1500 : ms, ...rest);
+"""
+
+
+def test_a_network_that_blocks_media_is_named_with_the_address_and_what_to_do(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.candidate_host = "127.0.0.254"
+    page = open_page(script=IMPATIENT)
     page.click("#talk:enabled")
     words = until_notice(page, "ice-failed")
-    assert "UDP" in words
-    gateway.script.block_media = False
+    assert "Nothing came back from 127.0.0.254:" in words
+    assert "block UDP" in words
+    assert "media.udp_ports" in words
+    gateway.script.candidate_host = ""
     until(page, "avatarPage.connected", 20)
+
+
+def test_a_server_that_names_no_address_is_told_at_once(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.block_media = True
+    page = open_page()
+    page.click("#talk:enabled")
+    assert "media.public_address" in until_notice(page, "ice-failed", 5)
+
+
+def test_a_server_that_names_only_its_private_address_is_told_what_to_set(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.candidate_host = "10.255.255.1"
+    page = open_page(host="avatar.test", script=IMPATIENT)
+    page.click("#talk:enabled")
+    words = until_notice(page, "ice-failed")
+    assert "10.255.255.1" in words
+    assert "media.public_address" in words
+
+
+DIAGNOSES: list[tuple[dict[str, Any], str]] = [
+    ({"answer": ""}, "no-remote"),
+    ({"report": []}, "no-local"),
+    ({"report": [{"type": "candidate-pair", "state": "succeeded"}]}, "handshake"),
+    ({"report": [{"type": "candidate-pair", "requestsReceived": 3}]}, "one-way"),
+    ({}, "no-answer"),
+    ({"turnErrors": [{"url": "turn:t", "errorCode": 401, "errorText": "Unauthorized"}]}, "turn"),
+    ({"host": "[2001:db8::1]", "answer": "fd00::2"}, "private"),
+    ({"host": "192.168.1.4", "answer": "192.168.1.5"}, "no-answer"),
+    ({"host": "office", "answer": "10.0.0.1"}, "no-answer"),
+    ({"host": "172.32.0.1", "answer": "172.31.0.1"}, "private"),
+]
+
+
+def test_causes_are_told_apart_by_what_the_browser_saw(open_page: Open) -> None:
+    page = open_page()
+    for given, code in DIAGNOSES:
+        address = given.get("answer", "203.0.113.7")
+        answer = f"v=0\r\na=candidate:1 1 udp 1 {address} 50000 typ host\r\n" if address else "v=0"
+        seen = {
+            "host": "avatar.example.org",
+            "report": [{"type": "local-candidate", "candidateType": "host"}],
+            **given,
+            "answer": answer,
+        }
+        why = page.evaluate(
+            "async (seen) => (await import('/static/js/diagnosis.js')).diagnose(seen)", seen
+        )
+        assert why["code"] == code, given
 
 
 def test_words_of_the_server_are_shown(gateway: PageGateway, open_page: Open) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -71,6 +74,27 @@ def test_a_viewer_joins_trickles_and_leaves(shared: SharedRunner) -> None:
         assert_problem(await g.http.patch(viewer, json=candidate), 404)
 
     shared(scenario)
+
+
+def test_a_viewer_connects_anew_under_its_own_address(gateway: GatewayFactory) -> None:
+    async def scenario() -> None:
+        async with gateway({"sessions": {"max_viewers": 1, "answer_timeout_s": 0.5}}) as g:
+            session = await g.session()
+            viewer = (await g.join(session)).headers["location"]
+            again = await g.http.put(f"{viewer}?speak=false", content=OFFER, headers=SDP)
+            assert again.status_code == 200
+            assert again.headers["content-type"].startswith("application/sdp")
+            assert "a=speak:False" in again.text
+            assert g.control.session(session).viewer_count == 1
+            assert_problem(await g.http.put(viewer, json={}), 415, "application/sdp")
+            nobody = f"/v1/sessions/{session}/viewers/nobody"
+            assert_problem(await g.http.put(nobody, content=OFFER, headers=SDP), 404, "Join again")
+            gone = f"/v1/sessions/gone/viewers/{viewer.rsplit('/', 1)[1]}"
+            assert_problem(await g.http.put(gone, content=OFFER, headers=SDP), 404, "has ended")
+            hung = await g.http.put(viewer, content=f"{OFFER}a=hang\r\n", headers=SDP)
+            assert_problem(hung, 503, "Try again")
+
+    run(scenario)
 
 
 def test_whoever_waits_gets_the_place_of_a_session_that_everybody_left(
@@ -240,19 +264,40 @@ def test_an_avatar_that_takes_too_long_is_given_up(gateway: GatewayFactory) -> N
     run(scenario)
 
 
+def test_whoever_joins_gets_turn_accounts_that_end_by_themselves(gateway: GatewayFactory) -> None:
+    fixed = {"urls": ["turn:a.example"], "username": "u", "credential": "word"}
+    servers = [{"urls": ["stun:a.example:3478"]}, fixed, {"urls": ["turns:b.example:443"]}]
+    media = {"ice_servers": servers, "turn_secret": "shar3d", "turn_lifetime_s": 600}
+
+    async def scenario() -> None:
+        async with gateway({"media": media}) as g:
+            session = await g.session()
+            answer = await g.http.get(f"/v1/sessions/{session}/ice-servers")
+            assert answer.headers["cache-control"] == "no-store"
+            stun, static, own = answer.json()
+            assert (stun, static) == (servers[0], fixed)
+            expiry, _, name = own["username"].partition(":")
+            assert 590 < int(expiry) - time.time() <= 600
+            assert session not in name
+            digest = hmac.new(b"shar3d", own["username"].encode(), "sha1").digest()
+            assert base64.b64decode(own["credential"]) == digest
+            other = (await g.http.get(f"/v1/sessions/{session}/ice-servers")).json()[2]
+            assert other["username"] != own["username"]
+            assert_problem(await g.http.get("/v1/sessions/gone/ice-servers"), 404, "has ended")
+            for public in ("/v1/status", f"/v1/sessions/{session}", "/v1/sessions"):
+                assert "word" not in (await g.http.get(public)).text
+
+    run(scenario)
+
+
 def test_status_and_avatars_tell_the_page_what_it_needs(gateway: GatewayFactory) -> None:
     async def scenario() -> None:
-        servers = [
-            {"urls": ["stun:stun.example:3478"]},
-            {"urls": ["turn:turn.example"], "username": "u", "credential": "secret"},
-        ]
-        async with gateway({"media": {"ice_servers": servers}}) as g:
+        async with gateway() as g:
             await g.session()
             status = (await g.http.get("/v1/status")).json()
             assert status["ready"] is True
             assert status["sessions"] == {"running": 1, "max": 2, "free": 1}
             assert status["models"]["stt"] == "whisper-tiny.en"
-            assert status["ice_servers"] == servers
             assert status["secure_hint"] is None
             elsewhere = await g.http.get("/v1/status", headers={"host": "192.0.2.7:8080"})
             assert "https" in elsewhere.json()["secure_hint"]

@@ -139,6 +139,24 @@ def test_viewers_of_a_replaced_avatar_get_the_whole_timeout_to_come_back() -> No
     assert places.idle() == []
 
 
+def test_a_viewer_who_connects_anew_keeps_its_place_in_a_full_session() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_viewers=1)
+    running(places, "a", "v")
+    clock.advance(JOIN_SETTLES_S)
+    places.begin_return("a", "v")
+    places.status(status("a"))
+    assert places.get("a").viewer_count == 1
+    assert places.joined("a", "v")
+    places.status(status("a"))
+    places.require_viewer("a", "v")
+    with pytest.raises(UnknownViewer, match="Join again"):
+        places.begin_return("a", "w")
+    places.lost("a")
+    with pytest.raises(UnknownViewer):
+        places.begin_return("a", "v")
+
+
 def running(places: Registry, session: str, *viewers: str) -> None:
     places.add(session, "ana")
     places.ready(session)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.gateway.serving import Server, StartServer, run_cli
 from tests.gateway.support import OFFER, SDP
@@ -72,6 +73,28 @@ def test_the_terminal_says_what_runs_and_ctrl_c_ends_all_of_it(start: StartServe
             post_session(server)
             took_s = ended_by(server, signal.SIGINT)
     assert took_s < END_S
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_pages_and_sessions_are_served_over_ipv6(start: StartServer) -> None:
+    server = start("--host", "::1", "--set", "media.public_address=::1")
+    url = server.url.replace("127.0.0.1", "[::1]")
+    assert httpx.get(url).status_code == 200
+    created = httpx.post(
+        f"{url}/v1/sessions", json={"avatar": "good"}, headers={"Origin": url}, timeout=30
+    )
+    assert created.status_code == 201
+    viewers = f"{url}{created.json()['viewers']}"
+    assert httpx.post(viewers, content=OFFER, headers=SDP, timeout=30).status_code == 201
 
 
 def test_a_terminate_signal_ends_also_what_will_not_go(start: StartServer) -> None:

@@ -71,7 +71,8 @@ def main() -> None:
         elif isinstance(message, Offer) and name != "mute":
             if "a=hang" in message.sdp:
                 threading.Event().wait()
-            viewers.append(message.viewer)
+            if message.viewer not in viewers:
+                viewers.append(message.viewer)
             sdp = f"v=0\r\ns={os.getpid()}\r\na=speak:{message.can_speak}\r\n"
             socket.send(encode(Answer(request=message.request, viewer=message.viewer, sdp=sdp)))
             if "a=vanish" in message.sdp:

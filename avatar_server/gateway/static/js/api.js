@@ -108,6 +108,12 @@ export async function getSession(id, options) {
   return parse((await request("GET", `/v1/sessions/${encodeURIComponent(id)}`, options)).text);
 }
 
+/** STUN and TURN servers for one connection: an account among them may end by itself. */
+export async function getIceServers(session, options) {
+  const path = `/v1/sessions/${encodeURIComponent(session)}/ice-servers`;
+  return parse((await request("GET", path, options)).text);
+}
+
 /** Starting an avatar process takes seconds, so this call is given longer. */
 export async function createSession(avatar, options) {
   const { text } = await request("POST", "/v1/sessions", {
@@ -131,6 +137,20 @@ export async function offer(session, speak, sdp, options) {
     ...options,
   });
   return { sdp: text, location: response.headers.get("Location") };
+}
+
+/**
+ * Hands in an offer of a viewer already there, at its address: its network changed. Throws a 404
+ * where the server has given it up meanwhile.
+ */
+export async function offerAgain(location, speak, sdp, options) {
+  const { text } = await request("PUT", `${location}?speak=${speak}`, {
+    body: sdp,
+    type: "application/sdp",
+    timeoutMs: 15_000,
+    ...options,
+  });
+  return { sdp: text, location };
 }
 
 export async function addCandidate(location, candidate, options) {

@@ -1,10 +1,18 @@
 // One WebRTC connection of this viewer to an avatar, from the offer until it is down.
 
 import * as api from "./api.js";
+import { addresses, diagnose } from "./diagnosis.js";
 
 const CHANNEL = "events";
-const PING_INTERVAL_MS = 1_000;
-const SILENT_MS = 4_000;
+const PING_INTERVAL_MS = 500;
+// Below the server's own patience (5 s), so that it still knows us when we come back.
+const SILENT_MS = 2_500;
+// After the device changed its network: what still stands answers much sooner.
+const PROBE_MS = 1_200;
+// A channel that does not answer while media comes: packets are lost, but the path stands.
+const MUTE_MS = 10_000;
+// A connection that is replaced goes on until the new one has taken its place.
+const LINGER_MS = 3_000;
 // Host candidates arrive at once: waiting this long for them mostly saves the PATCH requests.
 const GATHER_MS = 150;
 const CONNECT_TIMEOUT_MS = 15_000;
@@ -40,14 +48,22 @@ export class Connection extends EventTarget {
   #over = false;
   #unanswered = 0;
   #silentSince = null;
+  #received = 0;
   #disconnectedTimer = null;
+  #again;
+  #answer = "";
+  #turnErrors = [];
 
   roundTripMs = null;
+  /** After "ice-failed": what is known of the cause, see diagnosis.js. */
+  why = null;
 
-  constructor({ session, speak, track, iceServers }) {
+  /** `again`: the address of this viewer, where it was connected before. */
+  constructor({ session, speak, track, iceServers, again = null }) {
     super();
     this.#session = session;
     this.#speak = speak;
+    this.#again = again;
     this.#pc = new RTCPeerConnection({ iceServers: iceServers ?? [], bundlePolicy: "max-bundle" });
     this.#channel = this.#pc.createDataChannel(CHANNEL);
     this.#audio = track
@@ -66,16 +82,56 @@ export class Connection extends EventTarget {
     const signal = this.#abort.signal;
     // What is already in the offer need not be sent again.
     this.#candidates = this.#candidates.filter((c) => !c.candidate || !sent.includes(c.candidate));
-    const answer = await api.offer(this.#session, this.#speak, sent, { signal });
+    const answer = await this.#offer(sent, { signal });
     this.#location = answer.location;
     if (this.#over) {
       this.#goodbye();
       return;
     }
+    this.#answer = answer.sdp;
+    if (addresses(answer.sdp).length === 0) {
+      // No more will come: the server's answers are complete.
+      await this.#failed();
+      return;
+    }
     await pc.setRemoteDescription({ type: "answer", sdp: answer.sdp });
     for (const candidate of this.#candidates.splice(0)) this.#trickle(candidate);
     this.#after(CONNECT_TIMEOUT_MS, () => {
-      if (!this.#everUp) this.#down("ice-failed");
+      if (!this.#everUp) this.#failed();
+    });
+  }
+
+  async #offer(sdp, options) {
+    if (this.#again) {
+      try {
+        return await api.offerAgain(this.#again, this.#speak, sdp, options);
+      } catch (error) {
+        if (error.status !== 404) throw error;
+      }
+    }
+    return api.offer(this.#session, this.#speak, sdp, options);
+  }
+
+  /** The address of this viewer, under which another connection can take this one's place. */
+  get location() {
+    return this.#location ?? this.#again;
+  }
+
+  /** Ends without a goodbye: the viewer stays, and connects anew. */
+  abandon() {
+    if (this.#over) return;
+    this.#end(LINGER_MS);
+  }
+
+  /** The device's network changed: if nothing comes soon, the connection is down. */
+  async probe() {
+    if (!this.#everUp || this.#over) return;
+    this.#unanswered = 0;
+    await this.#mediaCame();
+    if (this.#over) return;
+    this.#ping();
+    this.#after(PROBE_MS, async () => {
+      if (this.#unanswered > 0 && !(await this.#mediaCame())) this.#down("silent");
     });
   }
 
@@ -123,6 +179,9 @@ export class Connection extends EventTarget {
       if (this.#location) this.#trickle(item);
       else this.#candidates.push(item);
     });
+    pc.addEventListener("icecandidateerror", ({ url, errorCode, errorText }) => {
+      if (/^turns?:/.test(url)) this.#turnErrors.push({ url, errorCode, errorText });
+    });
     pc.addEventListener("connectionstatechange", () => this.#stateChanged());
     this.#channel.addEventListener("open", () => this.#up());
     this.#channel.addEventListener("close", () => this.#down("closed"));
@@ -132,7 +191,8 @@ export class Connection extends EventTarget {
   #stateChanged() {
     clearTimeout(this.#disconnectedTimer);
     const state = this.#pc.connectionState;
-    if (state === "failed") this.#down(this.#everUp ? "ice-lost" : "ice-failed");
+    if (state === "failed" && this.#everUp) this.#down("ice-lost");
+    else if (state === "failed") this.#failed();
     if (state === "disconnected") {
       // It often comes back by itself; the silence of the channel is watched as well.
       this.#disconnectedTimer = this.#after(DISCONNECTED_MS, () => this.#down("ice-lost"));
@@ -147,16 +207,26 @@ export class Connection extends EventTarget {
     this.#ping();
   }
 
-  #ping() {
+  async #ping() {
     const now = performance.now();
-    // Counting pings as well as time: a page that was frozen has sent none, and is not silence.
-    if (this.#unanswered >= 4 && now - this.#silentSince > SILENT_MS) {
-      this.#down("silent");
-      return;
-    }
     if (this.#unanswered === 0) this.#silentSince = now;
     this.#unanswered += 1;
     this.send({ type: "ping", t: now });
+    // Counting pings as well as time: a page that was frozen has sent none, and is not silence.
+    if (this.#unanswered < 4) return;
+    const came = await this.#mediaCame();
+    const silentMs = now - this.#silentSince;
+    if (this.#unanswered >= 4 && silentMs > (came ? MUTE_MS : SILENT_MS)) this.#down("silent");
+  }
+
+  /** Whether packets came since this was last asked. */
+  async #mediaCame() {
+    const before = this.#received;
+    const report = await this.#pc.getStats().catch(() => null);
+    if (!report) return false;
+    const streams = [...report.values()].filter(({ type }) => type === "inbound-rtp");
+    this.#received = streams.reduce((sum, { packetsReceived }) => sum + (packetsReceived ?? 0), 0);
+    return this.#received > before;
   }
 
   #message(data) {
@@ -191,18 +261,31 @@ export class Connection extends EventTarget {
     });
   }
 
+  /** No connection came about: finds out why, as far as can be known, before it ends. */
+  async #failed() {
+    const report = await this.#pc.getStats().catch(() => new Map());
+    this.why = diagnose({
+      report: [...report.values()],
+      answer: this.#answer,
+      host: location.hostname,
+      turnErrors: this.#turnErrors,
+    });
+    this.#down("ice-failed");
+  }
+
+  // No goodbye: it is the same viewer that comes back, if the server still knows it then.
   #down(reason) {
     if (this.#over) return;
     this.#end();
-    this.#goodbye();
     this.#emit("down", reason);
   }
 
-  #end() {
+  #end(lingerMs = 0) {
     this.#over = true;
     this.#abort.abort();
     for (const timer of this.#timers) clearTimeout(timer);
-    this.#pc.close();
+    if (lingerMs) setTimeout(() => this.#pc.close(), lingerMs);
+    else this.#pc.close();
   }
 
   #goodbye() {

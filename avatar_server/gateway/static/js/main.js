@@ -56,7 +56,8 @@ class Page {
     addEventListener("pageshow", (event) => {
       if (event.persisted && document.body.dataset.view === "session") location.reload();
     });
-    addEventListener("online", () => this.#visit?.retryNow());
+    addEventListener("online", () => this.#visit?.networkChanged());
+    navigator.connection?.addEventListener?.("change", () => this.#visit?.networkChanged());
     document.addEventListener("visibilitychange", () => this.#visibility());
     setInterval(() => this.#measure(), 1_000);
     this.#permissionWatch();

@@ -29,6 +29,8 @@ export class Visit extends EventTarget {
   #wake = null;
   #breakOff = null;
   #final = null;
+  #location = null;
+  #why = null;
 
   /** `avatar` is a name; `session` an id to join, or null to start one. */
   constructor({ avatar, session = null, speak = true, microphone = null }) {
@@ -54,14 +56,16 @@ export class Visit extends EventTarget {
     while (!this.#left) {
       try {
         this.#emit("link", "connecting");
-        const status = await this.#place();
+        await this.#place();
+        const signal = this.#leaving.signal;
+        const iceServers = await api.getIceServers(this.#session, { signal });
         const since = performance.now();
-        const reason = await this.#stay(status.ice_servers);
+        const reason = await this.#stay(iceServers);
         if (performance.now() - since > STOOD_MS && reason !== "ice-failed") attempt = 0;
         if (this.#left) return;
         this.#emit("link", "down");
         if (this.#final) return void this.#over(words.ended(this.#final));
-        if (reason !== "again") this.#trouble(words.lost(reason));
+        if (reason !== "again") this.#trouble(words.lost(reason, this.#why));
       } catch (error) {
         if (this.#left) return;
         this.#emit("link", "down");
@@ -83,6 +87,12 @@ export class Visit extends EventTarget {
     this.#wake?.();
   }
 
+  /** The device is on another network perhaps: finds out at once whether the connection stands. */
+  networkChanged() {
+    this.#connection?.probe();
+    this.retryNow();
+  }
+
   /** Connects anew to the same session, e.g. because there is a microphone now. */
   reconnect() {
     this.#breakOff?.("again");
@@ -91,8 +101,10 @@ export class Visit extends EventTarget {
 
   leave() {
     this.#leaving.abort();
-    this.#connection?.close();
+    if (this.#connection) this.#connection.close();
+    else if (this.#location) api.removeViewer(this.#location);
     this.#connection = null;
+    this.#location = null;
     this.#breakOff?.("left");
     this.retryNow();
   }
@@ -101,12 +113,11 @@ export class Visit extends EventTarget {
     return this.#leaving.signal.aborted;
   }
 
-  /** Waits until there is a session for us; gives the server's status. */
+  /** Waits until there is a session for us. */
   async #place() {
     const signal = this.#leaving.signal;
-    for (;;) {
+    while (!this.#session) {
       const status = await api.getStatus({ signal });
-      if (this.#session) return status;
       if (!status.ready) {
         this.#trouble(words.starting(status.phase || status.reason));
       } else if (status.sessions?.free === 0) {
@@ -114,8 +125,9 @@ export class Visit extends EventTarget {
       } else {
         const created = await api.createSession(this.#avatar, { signal });
         this.#session = created.id;
+        this.#location = null;
         this.#emit("session", created);
-        return status;
+        return;
       }
       await this.#pause(jitter(LOOK_AGAIN_MS));
       signal.throwIfAborted();
@@ -129,6 +141,7 @@ export class Visit extends EventTarget {
       speak: this.#speak,
       track: this.#microphone?.track ?? null,
       iceServers,
+      again: this.#location,
     });
     this.#connection = connection;
     const over = new Promise((resolve) => {
@@ -151,7 +164,10 @@ export class Visit extends EventTarget {
       await Promise.race([started, over]);
       return await over;
     } finally {
-      connection.close();
+      this.#why = connection.why;
+      this.#location = this.#left ? null : connection.location;
+      if (this.#left) connection.close();
+      else connection.abandon();
       this.#breakOff = null;
       if (this.#connection === connection) this.#connection = null;
     }

@@ -116,21 +116,47 @@ export const gone = (offline) => blocking(
       + "rejoins when the server is back.",
 );
 
-export function lost(reason) {
+export function lost(reason, why = null) {
   switch (reason) {
     case "ice-failed":
       return blocking(
         "ice-failed",
         "Picture and sound cannot get through",
-        "The server answers, but this network seems to block the media connection (UDP). Try "
-        + "another network or switch off the VPN; whoever runs the server can add a TURN server. "
-        + "Trying again by itself.",
+        `${noMedia(why)} Trying again by itself.`,
         "error",
       );
     case "silent":
-      return blocking("silent", "The avatar fell silent", "Nothing came for four seconds. Reconnecting.");
+      return blocking("silent", "The avatar fell silent", "Nothing comes any more. Reconnecting.");
     default:
       return blocking("lost", "The connection broke", "Reconnecting.");
+  }
+}
+
+// See diagnosis.js for the codes.
+function noMedia(why) {
+  switch (why?.code) {
+    case "no-remote":
+      return "The server named no address to send them from. Whoever runs it finds the cause in its "
+        + "log: it needs a network address, or media.public_address.";
+    case "no-local":
+      return "This browser gives no network address to calls. Its settings or an extension restrict "
+        + "WebRTC: allow it for this site and reload.";
+    case "turn":
+      return `The relay of this server could not be used (${why.where}). Try another network; whoever `
+        + "runs the server should check its TURN server and media.turn_secret.";
+    case "private":
+      return `The server is only reachable inside its own network, at ${why.where}. Whoever runs it `
+        + "must set media.public_address or add a TURN server.";
+    case "handshake":
+      return `A way to ${why.where} was found, but encryption could not be agreed on: something on `
+        + "the way may interfere. Try another network or switch off the VPN.";
+    case "one-way":
+      return `The server at ${why.where} gets through to this browser, but answers get lost. Try `
+        + "another network or switch off the VPN; a TURN server would help.";
+    default:
+      return `Nothing came back from ${why?.where || "the server"}: this network, or the server's `
+        + "firewall, seems to block UDP. Try another network or switch off the VPN; whoever runs the "
+        + "server can open media.udp_ports or add a TURN server.";
   }
 }
 
