@@ -16,6 +16,7 @@ from rich.console import Console
 import avatar_server
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.capacity.planner.cli import plan_command
+from avatar_server.capacity.simulator.cli import simulate_command
 from avatar_server.config import ConfigError, Settings, load_settings
 from avatar_server.eval.cli import eval_app
 from avatar_server.gateway.children import ChildCommands
@@ -45,6 +46,7 @@ app.add_typer(eval_app, name="eval")
 app.add_typer(keys_app, name="keys")
 app.command("plan")(plan_command)
 add_commands(app)
+app.command("simulate")(simulate_command)
 app.command("load")(load_command)
 
 ConfigOption = Annotated[
