@@ -29,6 +29,8 @@ from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, SetOv
 
 FRAMES_TIMEOUT_S = 120.0
 """Of the measurement: an avatar's art may have to be drawn first, on a slow machine."""
+STAGE_ATTEMPTS = 2
+"""A model that does not survive being measured must not keep the server from starting."""
 LATE_WINDOW_S = 3.5
 """Over which late frames count for overload: three heartbeats. With a longer one a single stall
 would look like an overload that lasts."""
@@ -69,6 +71,7 @@ class CapacityKeeper:
         self._free_bytes = 0
         self._statuses: dict[str, AvatarStatus] = {}
         self._inference_wait_ms = 0.0
+        self._stage_losses = 0
 
     # --- measuring ----------------------------------------------------------------------------
 
@@ -105,7 +108,8 @@ class CapacityKeeper:
     @property
     def wants_stages(self) -> bool:
         """Whether the inference process is to measure what its stages cost."""
-        return self.frame_costs is not None and self.stage_costs is None
+        tried = self._stage_losses < STAGE_ATTEMPTS
+        return self.frame_costs is not None and self.stage_costs is None and tried
 
     async def _measure_frames(self) -> FrameCosts | None:
         """None, with a warning, where it fails: admission then goes by the setting alone."""
@@ -168,8 +172,12 @@ class CapacityKeeper:
             self.admission.report_inference(status.cpu_s, running)
 
     def inference_lost(self) -> None:
-        """Its queues are gone with it."""
+        """Its queues are gone with it; and what it was measuring may be what it died of."""
         self._inference_wait_ms = 0.0
+        if self.wants_stages:
+            self._stage_losses += 1
+            if not self.wants_stages:
+                log.warning("speech and language could not be measured: only frames count")
 
     def avatar_status(self, status: AvatarStatus) -> None:
         """A heartbeat."""

@@ -111,6 +111,17 @@ def test_a_measurement_that_fails_leaves_the_setting(gateway: GatewayFactory) ->
     run(scenario())
 
 
+def test_models_that_do_not_survive_being_measured_still_serve(gateway: GatewayFactory) -> None:
+    async def scenario() -> None:
+        async with gateway(cores=1.0, inference=("fragile",)) as g:
+            capacity = (await g.http.get("/v1/capacity")).json()
+            assert capacity["stage_costs"] is None
+            assert capacity["binding"] == "cpu"
+            assert await g.session()
+
+    run(scenario())
+
+
 def test_a_server_that_is_stopped_while_it_measures_ends_at_once(
     gateway: GatewayFactory,
 ) -> None:
