@@ -21,12 +21,13 @@ if not Path(CHROMIUM).exists() and os.environ.get("CI") != "true":
 
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 
+MEASURED = "capacity.admission=measured"
 SEES_THE_AVATAR = "avatarPage.connected && document.querySelector('#video').videoWidth === 1280"
 
 
 @pytest.fixture(scope="module")
 def server(model_store: ModelStore) -> Iterator[ServerProcess]:
-    with ServerProcess(["--sessions", "1"]) as running:
+    with ServerProcess(["--sessions", "1", "--set", MEASURED]) as running:
         yield running
 
 
@@ -105,7 +106,7 @@ def overloaded() -> Iterator[ServerProcess]:
     marks = {"frame_cost_high": 0.002, "frame_cost_low": 0.001, "rise_s": 0, "settle_s": 0.5}
     pairs = [f"capacity.overload.{key}={value}" for key, value in marks.items()]
     arguments = ["--sessions", "3"]
-    for pair in pairs:
+    for pair in [MEASURED, "capacity.overload.enabled=true", *pairs]:
         arguments += ["--set", pair]
     with ServerProcess(arguments) as running:
         yield running
