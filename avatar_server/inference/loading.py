@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,13 +17,19 @@ from avatar_server.inference.available import llm_lacks
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex
 from avatar_server.inference.llm.router import LearningRouter
+from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.tts.contract import Synthesizer
+from avatar_server.models.catalogue import CATALOGUE
+
+log = logging.getLogger(__name__)
 
 
 class Recogniser(Protocol):
     """Speech to text; see `avatar_server.inference.stt`."""
 
     def transcribe(self, pcm: NDArray[np.int16], language: str | None) -> Any: ...
+
+    def memory(self) -> MemoryFigure: ...
 
 
 class EndOfTurnCheck(Protocol):
@@ -44,6 +52,8 @@ class Models:
     router: LearningRouter | None = None
     rtf_tts: float = 0.0
     load_s: float = 0.0
+    memory: dict[str, MemoryFigure] = field(default_factory=dict)
+    """What each part holds, by its name: stt, tts, llm."""
 
 
 def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
@@ -76,6 +86,8 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     if settings.router.engine == "embedding":
         phase("loading the router")
         router = EmbeddingRouter.ready(encoder)
+    memory = {"stt": recogniser.memory(), "tts": synthesizer.memory(), "llm": llm.memory()}
+    log.info("memory: %s", ", ".join(f"{part} {figure}" for part, figure in memory.items()))
     return Models(
         recogniser=recogniser,
         end_of_turn=end_of_turn,
@@ -91,6 +103,7 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
         router=router,
         rtf_tts=synthesizer.measure_rtf(),
         load_s=time.monotonic() - began,
+        memory=memory,
     )
 
 
@@ -104,4 +117,10 @@ def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:
         from avatar_server.inference.llm.engine.openai import OpenAiEngine
 
         return OpenAiEngine(settings)
-    raise EngineError(llm_lacks(settings) or f"there is no engine {settings.engine!r}")
+    if why := llm_lacks(settings):
+        raise EngineError(why)
+    from avatar_server.inference.llm.engine.vllm import VllmEngine
+
+    # What is neither of the catalogue nor a path is a name that vLLM's own hub client may know.
+    known = settings.model in CATALOGUE or Path(settings.model).expanduser().exists()
+    return VllmEngine(store.path(settings.model) if known else settings.model, settings, sessions)

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ from avatar_server.protocol.messages import (
     InferenceStatus,
     JobFailed,
     Message,
+    ModelMemory,
     OpenSession,
     Respond,
     Say,
@@ -191,6 +192,11 @@ class InferenceService:
             rtf_tts=models.rtf_tts if models else 0.0,
             wait_ms=round(self._waits.percentile_ms(), 1),
             costs=self.costs,
+            llm=asdict(models.llm.metrics()) if models else {},
+            memory={
+                part: ModelMemory(figure.device, figure.weights, figure.cache, figure.working)
+                for part, figure in (models.memory if models else {}).items()
+            },
             cpu_s=time.process_time(),
             rss_bytes=rss_bytes(),
         )

@@ -313,7 +313,7 @@ KOKORO_TORCH = ModelEntry(
     name="kokoro-82m",
     title="Kokoro 82M for the GPU (PyTorch weights and all voices)",
     licence="Apache-2.0",
-    licence_note="Weights by hexgrad. Phonemes of unknown words come from espeak-ng (GPL-3.0).",
+    licence_note="Weights by hexgrad. Phonemes come from espeak-ng (GPL-3.0).",
     size_bytes=356_000_000,
     sources=(
         HubSource("hexgrad/Kokoro-82M", patterns=("config.json", "kokoro-v1_0.pth", "voices/*.pt")),
@@ -347,7 +347,7 @@ def default_models(settings: Settings) -> list[str]:
     if settings.tts.engine in ("auto", "kokoro"):
         names += [KOKORO_INT8.name, KOKORO_VOICES.name]
     if settings.tts.engine == "kokoro-torch":
-        names += [KOKORO_TORCH.name, PIPER_JOE.name]
+        names.append(KOKORO_TORCH.name)
     names.append(SENTENCE_ENCODER.name)
     model = settings.llm.model
     if settings.llm.engine == "llamacpp" or (

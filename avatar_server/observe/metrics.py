@@ -24,6 +24,21 @@ STAGE_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0)
 START_BUCKETS_S = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 HTTP_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0)
 
+LLM_FIGURES = {
+    "requests": "Requests since the engine was made.",
+    "labelled": "Of these, label requests.",
+    "cancelled": "Requests ended before they were finished.",
+    "failed": "Requests that failed.",
+    "prompt_tokens": "Prompt tokens read.",
+    "cached_tokens": "Prompt tokens taken from the cache instead.",
+    "reply_tokens": "Tokens generated.",
+    "restarts": "Times the engine ended by itself.",
+    "running": "Requests in work.",
+    "waiting": "Requests waiting in the engine.",
+    "cache_used": "Share of the key-value cache in use.",
+}
+"""Of the engine since the inference process started, which may be restarted: gauges."""
+
 
 class Metrics:
     """The gateway's metrics; `render` gives the text that Prometheus reads."""
@@ -151,6 +166,16 @@ class Metrics:
             ["stage"],
             registry=registry,
         )
+        self.model_memory = Gauge(
+            "avatar_model_memory_bytes",
+            "Memory that a model holds.",
+            ["stage", "device", "kind"],
+            registry=registry,
+        )
+        self.llm = {
+            name: Gauge(f"avatar_llm_{name}", text, registry=registry)
+            for name, text in LLM_FIGURES.items()
+        }
         self.inference_failures = Gauge(
             "avatar_inference_jobs_failed",
             "Jobs failed since the inference process started.",
@@ -215,6 +240,12 @@ class Metrics:
             self.inference_queue.labels(stage).set(depth)
         for stage, done in status.jobs_done.items():
             self.inference_jobs.labels(stage).set(done)
+        for stage, memory in status.memory.items():
+            for kind in ("weights", "cache", "working"):
+                gauge = self.model_memory.labels(stage, memory.device, kind)
+                gauge.set(getattr(memory, kind))
+        for name, gauge in self.llm.items():
+            gauge.set(status.llm.get(name, 0.0))
         self.process_cpu_s.labels("inference", "").set(status.cpu_s)
         self.process_rss_bytes.labels("inference", "").set(status.rss_bytes)
 

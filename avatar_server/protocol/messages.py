@@ -361,11 +361,21 @@ class AskInferenceStatus(Message):
     """The gateway asks; answered by `InferenceStatus`."""
 
 
+class ModelMemory(msgspec.Struct, frozen=True):
+    """Bytes that a model holds, and where: `cpu`, a GPU, or an endpoint's host."""
+
+    device: str
+    weights: int
+    cache: int
+    working: int
+
+
 class InferenceStatus(Message):
     """What inference runs and how it does. Also sent unasked when it becomes ready.
 
     `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (75th
-    percentile of the last seconds). `costs` is there once they were measured.
+    percentile of the last seconds). `costs` is there once they were measured. `llm` are the
+    engine's own figures (`EngineMetrics`); `memory` is what each model holds, by stage.
     """
 
     ready: bool
@@ -380,6 +390,8 @@ class InferenceStatus(Message):
     rtf_tts: float = 0.0
     wait_ms: float = 0.0
     costs: StageCosts | None = None
+    llm: dict[str, float] = {}
+    memory: dict[str, ModelMemory] = {}
     cpu_s: float = 0.0
     rss_bytes: int = 0
     version: int = PROTOCOL_VERSION

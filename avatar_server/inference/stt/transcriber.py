@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from avatar_server.avatar.vad import FRAME_MS, Vad
 from avatar_server.config import SttSettings
+from avatar_server.inference.memory import MemoryFigure, MemoryMeter, files_bytes
+from avatar_server.inference.stt.cuda import load_cublas
 from avatar_server.inference.stt.encoder import Encoder
 from avatar_server.inference.stt.mel import SAMPLE_RATE_HZ
 from avatar_server.inference.stt.plausible import is_speech, repeats_itself, without_loop
@@ -58,6 +60,9 @@ class Transcriber:
         """
         if not (model_dir / "model.bin").is_file():
             raise ValueError(f"{model_dir} holds no CTranslate2 model (model.bin)")
+        meter = MemoryMeter(settings.device)
+        if settings.device == "cuda":
+            load_cublas()
         try:
             self._model = ctranslate2.models.Whisper(
                 str(model_dir),
@@ -67,7 +72,11 @@ class Transcriber:
                 intra_threads=settings.threads,
             )
         except (RuntimeError, ValueError) as error:
-            raise ValueError(f"cannot load {model_dir} on {settings.device}: {error}") from error
+            hint = "; set stt.device: cpu" if settings.device == "cuda" else ""
+            raise ValueError(
+                f"cannot load {model_dir} on {settings.device}: {error}{hint}"
+            ) from error
+        self._memory = meter.figure(files_bytes(model_dir, "model.bin"))
         self._tokens = WhisperTokens(model_dir / "tokenizer.json")
         self._encoder = Encoder(self._model)
         self._multilingual = bool(self._model.is_multilingual)
@@ -112,6 +121,10 @@ class Transcriber:
             )
         )
         return Transcription(text, language or "en", no_speech, mean_logprob)
+
+    def memory(self) -> MemoryFigure:
+        """What the model holds."""
+        return self._memory
 
     def warm_up(self) -> None:
         """Run once, so that the first utterance is not slower than the others."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from avatar_server.config import TtsSettings
 from avatar_server.inference.available import tts_lacks
 from avatar_server.inference.tts.contract import Synthesizer, TtsError
-from avatar_server.inference.tts.kokoro import KokoroSynthesizer
+from avatar_server.inference.tts.kokoro import KokoroSynthesizer, load_styles
 from avatar_server.inference.tts.piper import PiperSynthesizer
 from avatar_server.models.errors import ModelError
 from avatar_server.models.store import ModelStore
@@ -31,6 +32,8 @@ def build_synthesizer(store: ModelStore, settings: TtsSettings, sessions: int) -
     """
     if why := tts_lacks(settings):
         raise TtsError(why)
+    if settings.engine == "kokoro-torch":
+        return _warmed(_kokoro_torch(store, settings))
     if settings.engine == "kokoro":
         return _warmed(_kokoro(store, settings))
     piper = _warmed(_piper(store, settings))
@@ -84,7 +87,30 @@ def _kokoro(store: ModelStore, settings: TtsSettings) -> KokoroSynthesizer:
         model, voices = store.path("kokoro-82m-int8"), store.path("kokoro-voices")
     except ModelError as error:
         raise TtsError(str(error)) from error
-    return KokoroSynthesizer(model, voices, threads=settings.threads)
+    return onnx_kokoro(model, voices, settings.threads)
+
+
+def onnx_kokoro(model: Path, voices: Path, threads: int = 1) -> KokoroSynthesizer:
+    """Kokoro on the CPU, from an `.onnx` file and what `load_styles` reads."""
+    from avatar_server.inference.tts.kokoro_onnx import OnnxKokoro
+
+    return KokoroSynthesizer(OnnxKokoro(model, threads=threads), load_styles(voices))
+
+
+def torch_kokoro(folder: Path, device: str, threads: int = 1) -> KokoroSynthesizer:
+    """Kokoro by PyTorch, from a folder with its configuration, weights and voices."""
+    from avatar_server.inference.tts.kokoro_torch import TorchKokoro, load_torch_styles
+
+    model = TorchKokoro(folder, device, threads=threads)
+    return KokoroSynthesizer(model, load_torch_styles(folder))
+
+
+def _kokoro_torch(store: ModelStore, settings: TtsSettings) -> KokoroSynthesizer:
+    try:
+        folder = store.path("kokoro-82m")
+    except ModelError as error:
+        raise TtsError(str(error)) from error
+    return torch_kokoro(folder, settings.device, settings.threads)
 
 
 def _piper(store: ModelStore, settings: TtsSettings) -> PiperSynthesizer:

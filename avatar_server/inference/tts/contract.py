@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from avatar_server.inference.memory import MemoryFigure
 from avatar_server.protocol.messages import Word
 from renderers.contract import VisemeSpan
 
@@ -68,6 +69,10 @@ class Synthesizer(Protocol):
 
     def measure_rtf(self) -> float:
         """Real-time factor here and now: seconds of CPU of this thread per second of sound."""
+        ...
+
+    def memory(self) -> MemoryFigure:
+        """What the model holds."""
         ...
 
 

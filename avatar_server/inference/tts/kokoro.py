@@ -1,4 +1,4 @@
-"""Kokoro-82M (StyleTTS 2 with an ISTFTNet decoder) by ONNX Runtime: the better voices.
+"""Kokoro-82M (StyleTTS 2 with an ISTFTNet decoder): the better voices, whatever runs the model.
 
 Its decoder normalises over the whole clause, so unlike piper's it cannot be run in windows:
 a clause comes in one piece.
@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.tts.contract import SpeechPiece, TtsError, check_speed
 from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.kokoro_alphabet import MAX_TOKENS, TOKEN_IDS, rewrite, split
-from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
 from avatar_server.inference.tts.phonemes import PAUSES, Phone, phonemize
-from avatar_server.inference.tts.runtime import derived, open_session, rtf_of
+from avatar_server.inference.tts.runtime import rtf_of
 from avatar_server.inference.tts.shaping import pause_after, shape, silence
 from avatar_server.inference.tts.timeline import TimedPhone, build_timeline
 
 RATE_HZ = 24_000
 _FRAME = 600
 """Samples per duration unit of the model."""
-_DURATIONS = "/encoder/Clip_output_0"
 _EARLY_FRAMES = 3
 """Sounds come this much before the frames that the durations give them (the reference code
 subtracts the same from its time stamps)."""
@@ -36,26 +35,42 @@ _WARM_UP_TEXT = "The quick brown fox jumps over it."
 _TARGET_RMS = 0.1
 
 
+class KokoroModel(Protocol):
+    """The neural network alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cpu_threads(self) -> int:
+        """Threads that it takes; 0 where the work is done elsewhere (on a GPU)."""
+        ...
+
+    def speak(
+        self, tokens: list[int], style: NDArray[np.float32], speed: float
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """Sound (float32, 24 kHz, of shape (samples,)) of `tokens`, and the frames that each of
+        them lasts, of shape (tokens,). `style` is of shape (256,)."""
+        ...
+
+    def memory(self) -> MemoryFigure: ...
+
+
 class KokoroSynthesizer:
-    """Kokoro with its English voices.
+    """Kokoro with its English voices; `styles` as `load_styles` gives them."""
 
-    `model` is the `.onnx` file; `voices` a folder of `<voice>.bin` (float32, [510, 1, 256]) or an
-    `.npz` of such tables.
-    """
-
-    def __init__(self, model: Path, voices: Path, *, threads: int = 1) -> None:
-        self._styles = load_styles(voices)
-        self._threads = threads
+    def __init__(self, model: KokoroModel, styles: dict[str, NDArray[np.float32]]) -> None:
+        self._model = model
+        self._styles = styles
         self._espeak = {letter: Espeak(name) for letter, name in _LANGUAGES.items()}
-        path = derived(model, {"timed": _with_durations})["timed"]
-        self._session = open_session(path, threads)
-        names = [item.name for item in self._session.get_inputs()]
-        self._tokens_input = "input_ids" if "input_ids" in names else "tokens"
         self._gains: dict[str, float] = {}
 
     @property
     def name(self) -> str:
-        return "kokoro-82m (int8)"
+        return self._model.name
+
+    def memory(self) -> MemoryFigure:
+        return self._model.memory()
 
     def voices(self) -> list[str]:
         return list(self._styles)
@@ -74,7 +89,8 @@ class KokoroSynthesizer:
             pass
 
     def measure_rtf(self) -> float:
-        return rtf_of(self._pieces(_WARM_UP_TEXT, next(iter(self._styles)), 1.0), self._threads)
+        pieces = self._pieces(_WARM_UP_TEXT, next(iter(self._styles)), 1.0)
+        return rtf_of(pieces, self._model.cpu_threads)
 
     def _pieces(self, text: str, voice: str, speed: float) -> Iterator[SpeechPiece]:
         spoken = phonemize(text, self._espeak[voice[0]])
@@ -110,14 +126,9 @@ class KokoroSynthesizer:
         """Sound of `phones`, float32 of shape (samples,), and their times in it."""
         ids = [0, *(TOKEN_IDS[phone.symbol] for phone in phones), 0]
         styles = self._styles[voice]
-        feed: dict[str, NDArray[Any]] = {
-            self._tokens_input: np.array([ids], np.int64),
-            "style": styles[min(len(phones), len(styles)) - 1].reshape(1, -1),
-            "speed": np.array([speed], np.float32),
-        }
-        sound, durations = self._session.run(None, feed)
-        sound = np.asarray(sound, np.float32).ravel()
-        ends = (np.cumsum(durations.ravel()[: len(ids)]) - _EARLY_FRAMES) * (_FRAME / RATE_HZ)
+        style = styles[min(len(phones), len(styles)) - 1]
+        sound, durations = self._model.speak(ids, style, speed)
+        ends = (np.cumsum(durations) - _EARLY_FRAMES) * (_FRAME / RATE_HZ)
         ends = np.clip(ends, 0.0, _sound_end(sound))
         timed = [
             TimedPhone(phone, float(ends[i]), float(ends[i + 1])) for i, phone in enumerate(phones)
@@ -161,9 +172,3 @@ def _sound_end(sound: NDArray[np.float32]) -> float:
     level = np.abs(sound[: steps * width]).reshape(steps, width).mean(axis=1)
     loud = np.flatnonzero(level > _SILENT_LEVEL)
     return float((loud[-1] + 1) * width / RATE_HZ) if loud.size else sound.size / RATE_HZ
-
-
-def _with_durations(graph: OnnxGraph) -> OnnxGraph:
-    if not graph.has_tensor(_DURATIONS):
-        raise GraphError(f"not the Kokoro export that is supported: no tensor {_DURATIONS}")
-    return graph.extract([], [graph.outputs[0], _DURATIONS])

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from avatar_server.inference.memory import MemoryFigure, files_bytes
 from avatar_server.inference.tts.contract import SpeechPiece, TtsError, check_speed
 from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.onnxgraph import GraphError, OnnxGraph
@@ -105,6 +106,10 @@ class PiperSynthesizer:
         self._decoder = open_session(parts["decoder"], threads)
         self._latent = self._decoder.get_inputs()[0].name
         self._gain = 1.0
+        self._memory = MemoryFigure("cpu", sum(files_bytes(part) for part in parts.values()))
+
+    def memory(self) -> MemoryFigure:
+        return self._memory
 
     @property
     def name(self) -> str:

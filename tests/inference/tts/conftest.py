@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from avatar_server.inference.tts.build import onnx_kokoro
 from avatar_server.inference.tts.kokoro import KokoroSynthesizer
 from avatar_server.inference.tts.piper import PiperSynthesizer
 from avatar_server.models import ModelStore
@@ -18,4 +19,4 @@ def piper(model_store: ModelStore) -> PiperSynthesizer:
 
 @pytest.fixture(scope="session")
 def kokoro(model_store: ModelStore) -> KokoroSynthesizer:
-    return KokoroSynthesizer(model_store.path("kokoro-82m-int8"), model_store.path("kokoro-voices"))
+    return onnx_kokoro(model_store.path("kokoro-82m-int8"), model_store.path("kokoro-voices"))

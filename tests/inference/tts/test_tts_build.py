@@ -71,11 +71,6 @@ def test_a_setting_overrides_the_measurement(monkeypatch: pytest.MonkeyPatch) ->
     assert chosen(monkeypatch, 0.01, 0.01, engine="piper") == "piper"
 
 
-def test_kokoro_on_a_gpu_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TtsError, match="not part of this version"):
-        chosen(monkeypatch, 0.1, 0.1, engine="kokoro-torch")
-
-
 def test_the_wanted_voice_is_chosen_then_a_fallback_then_any() -> None:
     assert choose_voice(["a", "b", "c"], "b", ["c"]) == "b"
     assert choose_voice(["a", "b", "c"], "x", ["y", "c"]) == "c"

@@ -20,7 +20,6 @@ from avatar_server.inference.llm.engine import (
     Priority,
 )
 from avatar_server.inference.llm.engine.openai import OpenAiEngine
-from avatar_server.inference.loading import build_engine
 
 KEY = "key-that-must-not-be-logged"
 
@@ -361,8 +360,3 @@ def test_the_endpoints_own_count_of_tokens_is_taken() -> None:
             await made.close()
 
     asyncio.run(run())
-
-
-def test_vllm_says_what_to_do_instead() -> None:
-    with pytest.raises(EngineError, match="not part of this version"):
-        build_engine(LlmSettings(engine="vllm"), 1, None)
