@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from rich.console import Console
 from rich.table import Table
@@ -85,21 +84,17 @@ class StartReport:
         return CATALOGUE.get(configured.get(stage, ""))
 
     async def _wait(self, control: Control) -> bool:
-        """Show what is being done until the models are ready; false where they are not in time."""
+        """Say what is measured until the models are ready; false where they are not in time."""
         ready = asyncio.create_task(control.wait_until_ready(PATIENCE_S))
-        terminal = self._console.is_terminal
-        told = ""
+        told = set[str]()
         try:
-            with self._console.status("") if terminal else contextlib.nullcontext() as line:
-                while not ready.done():
-                    phase = control.readiness().phase
-                    if line is not None:
-                        line.update(f"{phase} …")
-                    elif phase.startswith(MEASURING) and not told:
-                        # In a log one line is enough.
-                        told = phase
-                        self._console.print(f"{MEASURING.capitalize()}, once: some seconds …")
-                    await asyncio.wait([ready], timeout=LOOK_EVERY_S)
+            while not ready.done():
+                phase = control.readiness().phase
+                if phase.startswith(MEASURING) and phase not in told:
+                    # Lines, not one that changes: the log is written to the same terminal.
+                    told.add(phase)
+                    self._console.print(f"{phase.capitalize()} …", soft_wrap=True)
+                await asyncio.wait([ready], timeout=LOOK_EVERY_S)
         finally:
             ready.cancel()
         return ready.result()
