@@ -120,7 +120,10 @@ class SyntheticViewer:
         await self.leave()
 
     async def join(self) -> None:
-        """Launch or join the session; returns when media and events flow. Raises `ViewerError`."""
+        """Launch or join the session; returns when media and events flow. Raises `ViewerError`.
+
+        After `cut` it connects anew, as the same viewer.
+        """
         if self.session is None:
             reply = await self._http.post("/v1/sessions", json={"avatar": self._avatar})
             self._check(reply)
@@ -148,14 +151,16 @@ class SyntheticViewer:
             else:
                 self._tap(picture.receiver)
         await pc.setLocalDescription(await pc.createOffer())
-        reply = await self._http.post(
-            f"/v1/sessions/{self.session}/viewers",
+        reply = await self._http.request(
+            "PUT" if self._location else "POST",
+            self._location or f"/v1/sessions/{self.session}/viewers",
             params={"speak": "true" if self._speak else "false"},
             content=pc.localDescription.sdp,
             headers={"content-type": "application/sdp"},
         )
         self._check(reply)
-        self._location = urljoin(self._base_url, reply.headers["location"])
+        if not self._location:
+            self._location = urljoin(self._base_url, reply.headers["location"])
         await pc.setRemoteDescription(RTCSessionDescription(reply.text, "answer"))
         try:
             await asyncio.wait_for(self._open.wait(), JOIN_TIMEOUT_S)
@@ -176,6 +181,17 @@ class SyntheticViewer:
             self._location = None
         await self.vanish()
         await self._http.aclose()
+
+    async def cut(self) -> None:
+        """Lose the network: nothing passes any more, and nobody is told."""
+        pc = self._pc
+        if pc is None or pc.sctp is None:
+            raise ViewerError("not connected")
+        for protocol in pc.sctp.transport.transport._connection._protocols:
+            protocol.transport.abort()
+        self._open.clear()
+        self._arrivals.clear()
+        await self.vanish()
 
     async def vanish(self) -> None:
         """Go without a goodbye to the gateway (the transport is closed)."""

@@ -129,6 +129,35 @@ def test_a_spoken_question_is_heard_and_answered_with_voice_and_moving_lips(
     run(talk())
 
 
+def test_a_viewer_whose_network_changes_hears_the_rest_of_the_answer(
+    server: ServerProcess, avatar: str
+) -> None:
+    async def talk() -> None:
+        async with SyntheticViewer(server.url, avatar=avatar) as viewer:
+            await settled(viewer)
+            asked = time.monotonic()
+            viewer.send(events.Text(text="Tell me something about yourself."))
+            await viewer.wait_for(
+                events.State, since=asked, where=lambda e: e.state == "speaking", timeout_s=30
+            )
+            await viewer.cut()
+            await asyncio.sleep(0.5)
+            again = time.monotonic()
+            await viewer.join()
+            assert time.monotonic() - again < 5
+            first = await viewer.wait_for(events.State, since=again)
+            assert first.state == "speaking"
+            await viewer.wait_for(events.TurnDone, since=again, timeout_s=30)
+            assert len(viewer.received.sound_since(again)) > 0.3 * 48_000
+            assert np.abs(viewer.received.sound_since(again).astype(np.int32)).max() > AUDIBLE
+            view = ask(server, f"/v1/sessions/{viewer.session}")
+            assert (view["viewer_count"], view["restarts"]) == (1, 0)
+            turn = ask(server, f"/v1/sessions/{viewer.session}/turns")["turns"][-1]
+            assert turn["outcome"] == "answered"
+
+    run(talk())
+
+
 def test_frames_are_720p_at_30_a_second(server: ServerProcess, avatar: str) -> None:
     sizes: set[tuple[int, int]] = set()
 
