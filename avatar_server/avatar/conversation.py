@@ -84,7 +84,7 @@ class Conversation:
         inference.on_available = self._on_available
         keep_s = settings.turns.max_utterance_s + _KEEP_MARGIN_S
         self._audience = Audience(self._on_frame, keep_s, build_detector, executor)
-        self._page = Page(emit)
+        self._page = Page(emit, session, spec)
         self._talk = TurnTaking(settings.turns)
         budget_s = settings.turns.budget_ms / 1000
         self._requests = Requests(session, inference, playout, clock, self, budget_s)
@@ -144,15 +144,18 @@ class Conversation:
     def on_join(self, viewer: str, can_speak: bool) -> None:
         """A viewer is connected and sees the avatar."""
         self._audience.add(viewer, can_speak)
-        talk = self._talk
-        self._page.emit(state_event(talk.state, self._inference.available, talk.turn), viewer)
+        self._welcome(viewer, can_speak)
         self.tick()
 
     def on_return(self, viewer: str, can_speak: bool) -> None:
         """A viewer's new connection stands; nothing that is going on is touched."""
         if viewer not in self._audience or self._audience.can_speak(viewer) != can_speak:
             self._audience.add(viewer, can_speak)
+        self._welcome(viewer, can_speak)
+
+    def _welcome(self, viewer: str, can_speak: bool) -> None:
         talk = self._talk
+        self._page.hello(viewer, can_speak)
         self._page.emit(state_event(talk.state, self._inference.available, talk.turn), viewer)
 
     def on_leave(self, viewer: str, reason: str, goodbye: bool) -> None:

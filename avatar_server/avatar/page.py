@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from avatar_server.avatar.turn_actions import TalkState
+from avatar_server.avatars import AvatarSpec
 from avatar_server.protocol import events
 
 VisibleState = Literal["idle", "hearing", "thinking", "speaking", "unavailable"]
@@ -15,10 +16,25 @@ Emit = Callable[[events.ServerEvent, str | None], None]
 class Page:
     """Turns what happens into events for one viewer, or for all where none is named."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, session: str, avatar: AvatarSpec) -> None:
         self.emit = emit
+        self._session = session
+        self._avatar = avatar
         self._shown: tuple[str, int] | None = None
         self._outage_told = False
+
+    def hello(self, viewer: str, can_speak: bool) -> None:
+        """Tell a viewer where it is, and whether it may speak."""
+        self.emit(
+            events.Hello(
+                session=self._session,
+                viewer=viewer,
+                avatar=self._avatar.name,
+                title=self._avatar.title,
+                can_speak=can_speak,
+            ),
+            viewer,
+        )
 
     def state(self, talk: TalkState, available: bool, turn: int) -> None:
         """Tell all what the avatar is doing, where that is news."""

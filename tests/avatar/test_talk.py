@@ -277,7 +277,10 @@ def test_a_viewer_who_connects_anew_keeps_the_floor_and_what_was_said(session: S
     session.talk.on_return("ann", True)
     assert session.talk.speaker == "ann"
     assert session.talk.state == "hearing"
-    assert [type(event) for _, event, _ in session.events[told:]] == [events.State]
+    hello, state = (event for _, event, to in session.events[told:] if to == "ann")
+    assert isinstance(hello, events.Hello)
+    assert (hello.viewer, hello.title, hello.can_speak) == ("ann", "Test", True)
+    assert isinstance(state, events.State)
     session.run(0.5, "ann")
     session.run_until(lambda: session.talk.state == "idle" and bool(session.traces))
     assert session.traces[-1].outcome == "answered"
