@@ -49,6 +49,8 @@ OPTIONAL_FIELDS: dict[str, Any] = {
 _DROPPABLE = frozenset(
     {*OPTIONAL_FIELDS, "priority", "structured_outputs", "logprobs", "top_logprobs"}
 )
+_DROPPED_BY_NAME = frozenset({"temperature", "stop"})
+"""What all endpoints know, but not for all of their models: left out only where it is named."""
 _IMPOSSIBLE = -1_000.0
 """Log-probability of a token that was ruled out, where the endpoint lists it all the same."""
 
@@ -97,6 +99,7 @@ class OpenAiEngine:
         self._tally = MetricsTally()
         self._running = 0
         self._refused: set[str] = set()
+        self._limit = "max_tokens"
         self.description = f"{settings.model} at {self._client.base_url.host}"
 
     async def stream(self, request: LlmRequest) -> AsyncGenerator[str, None]:
@@ -118,13 +121,11 @@ class OpenAiEngine:
         longest = max(len(label.encode()) for label in request.labels)
         body = self._body(request.messages, min(longest, LABEL_TOKENS), request.priority)
         body["temperature"] = 0.0
-        for name, value in (
-            ("structured_outputs", {"choice": list(request.labels)}),
-            ("logprobs", True),
-            ("top_logprobs", TOP_LOGPROBS),
-        ):
-            if name not in self._refused:
-                body[name] = value
+        body |= {
+            "structured_outputs": {"choice": list(request.labels)},
+            "logprobs": True,
+            "top_logprobs": TOP_LOGPROBS,
+        }
         text = ""
         async with contextlib.aclosing(self._run(body)) as pieces:
             async for piece in pieces:
@@ -214,6 +215,7 @@ class OpenAiEngine:
     async def _attempts(self, body: dict[str, Any]) -> AsyncGenerator[_Piece, None]:
         """Tries again where nothing was received yet; what was said cannot be said again."""
         attempt, dropped = 1, set[str]()
+        body = {name: value for name, value in body.items() if name not in self._refused}
         while True:
             received = False
             try:
@@ -225,8 +227,15 @@ class OpenAiEngine:
                         yield piece
                 return
             except _Refused as error:
+                if received:
+                    raise EngineError(str(error)) from error
+                if "max_completion_tokens" in str(error) and "max_tokens" in body:
+                    self._limit = "max_completion_tokens"
+                    body = {**body, self._limit: body["max_tokens"]}
+                    del body["max_tokens"]
+                    continue
                 names = self._to_drop(body, str(error))
-                if received or not names:
+                if not names:
                     raise EngineError(str(error)) from error
                 dropped |= names
                 body = {name: value for name, value in body.items() if name not in names}
@@ -239,10 +248,9 @@ class OpenAiEngine:
 
     def _to_drop(self, body: dict[str, Any], said: str) -> set[str]:
         """The fields that a refusal is about: those it names, else all that may be left out."""
-        fields = {
-            name for name in body if name in _DROPPABLE and name not in self._settings.options
-        }
-        named = {name for name in fields if name in said}
+        ours = set(body) - set(self._settings.options)
+        fields = ours & _DROPPABLE
+        named = {name for name in fields | (ours & _DROPPED_BY_NAME) if name in said}
         if "logprobs" in named or "top_logprobs" in named:
             named |= fields & {"logprobs", "top_logprobs"}
         return named or fields
@@ -280,10 +288,10 @@ class OpenAiEngine:
         return {
             "model": self._settings.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
-            "max_tokens": max_tokens,
+            self._limit: max_tokens,
             "temperature": self._settings.temperature,
             "stream": True,
-            **{name: value for name, value in optional.items() if name not in self._refused},
+            **optional,
             **self._settings.options,
         }
 

@@ -316,6 +316,31 @@ def test_what_the_endpoint_refuses_is_left_out_from_then_on() -> None:
     assert "chat_template_kwargs" in endpoint.requests[-1]
 
 
+def test_models_that_only_take_the_newer_fields_are_asked_with_those() -> None:
+    async def newer(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
+        body = endpoint.requests[-1]
+        if "max_tokens" in body:
+            said = b"Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            await send(writer, head("400 Bad Request"), said)
+        elif "temperature" in body:
+            said = b"Unsupported value: 'temperature' does not support 0.3 with this model."
+            await send(writer, head("400 Bad Request"), said)
+        else:
+            await good(endpoint, writer)
+
+    async def run() -> None:
+        async with Endpoint(newer).serve() as endpoint:
+            made = engine(endpoint)
+            for _ in range(2):
+                assert [piece async for piece in made.stream(REQUEST)] == ["Hel", "lo."]
+            assert len(endpoint.requests) == 4
+            assert endpoint.requests[-1]["max_completion_tokens"] == 7
+            assert endpoint.requests[-1]["priority"] == Priority.REPLY
+            await made.close()
+
+    asyncio.run(run())
+
+
 def test_a_refusal_for_another_reason_costs_no_feature() -> None:
     async def too_long(endpoint: Endpoint, writer: asyncio.StreamWriter) -> None:
         if len(endpoint.requests) <= 2:
