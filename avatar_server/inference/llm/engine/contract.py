@@ -22,8 +22,9 @@ class EngineDeadError(EngineError):
 class Priority(IntEnum):
     """Who is served first where an engine has more to do than it can: the lower number.
 
-    Requests that run already are not stopped for others, so the engine must have room for more of
-    them than there are sessions.
+    A reply's may be any number between `ROUTE` and `BACKGROUND`, such as when it is due. Requests
+    that run already are not stopped for others, so the engine must have room for more of them
+    than there are sessions.
     """
 
     ROUTE = 0
@@ -31,7 +32,7 @@ class Priority(IntEnum):
     REPLY = 1
     SPECULATIVE = 2
     """Begun before it is known to be needed."""
-    BACKGROUND = 3
+    BACKGROUND = 2**53 - 1
     """Nobody waits: prompts read ahead, warming up."""
 
 
