@@ -102,11 +102,16 @@ async def _turn(viewer: SyntheticViewer, line: Utterance) -> dict[str, Any]:
         "reply": "",
         "voice_to_voice_ms": None if first is None else (first - ended) * 1_000,
         "server_voice_to_voice_ms": None,
+        "acknowledged_ms": None,
         "stages_ms": {},
     }
     if first is not None:
         done = await viewer.wait_for(events.TurnDone, since=started, timeout_s=30.0)
         entry["server_voice_to_voice_ms"] = done.voice_to_voice_ms
+        if done.acknowledged_ms is not None and done.voice_to_voice_ms is not None:
+            # What was heard first was no answer.
+            entry["acknowledged_ms"] = entry["voice_to_voice_ms"]
+            entry["voice_to_voice_ms"] += done.voice_to_voice_ms - done.acknowledged_ms
         entry["stages_ms"] = {stage: list(span) for stage, span in done.stages_ms.items()}
         await _quiet(viewer, since=first)
     since = [event for when, event in viewer.events if when >= started]

@@ -28,6 +28,12 @@ async def serve(bootstrap: Bootstrap) -> int:
     """Answer until told to stop; returns the exit code."""
     # Imported here: zmq and the models' libraries start threads, and those must inherit the
     # priority that `main` has set by now.
+    from avatar_server.inference.cost_file import (
+        SAVE_INTERVAL_S,
+        cost_file,
+        load_costs,
+        save_costs,
+    )
     from avatar_server.inference.loading import load_models
     from avatar_server.inference.service import InferenceService
     from avatar_server.inference.wire import ServiceSocket
@@ -53,6 +59,14 @@ async def serve(bootstrap: Bootstrap) -> int:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(tell)
 
+    costs = cost_file(settings)
+    load_costs(costs, service.workers)
+
+    async def keep_costs() -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            save_costs(costs, service.workers)
+
     async def load() -> None:
         models = await loop.run_in_executor(None, load_models, settings, phase)
         service.phase = "warming up the language model"
@@ -67,7 +81,8 @@ async def serve(bootstrap: Bootstrap) -> int:
     receiving = asyncio.create_task(socket.run(service), name="receive")
     loading = asyncio.create_task(load(), name="load-models")
     stopping = asyncio.create_task(stop.wait(), name="wait-for-stop")
-    tasks: set[asyncio.Task[object]] = {receiving, loading, stopping}
+    keeping = asyncio.create_task(keep_costs(), name="keep-costs")
+    tasks: set[asyncio.Task[object]] = {receiving, loading, stopping, keeping}
     code = 0
     while tasks:
         done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +94,8 @@ async def serve(bootstrap: Bootstrap) -> int:
                 service.phase = f"failed: {error}"
                 service.tell_all()
                 code, tasks = 1, set()
+    keeping.cancel()
+    save_costs(costs, service.workers)
     # Also lets a last status leave.
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(service.close(), CLOSE_TIMEOUT_S)

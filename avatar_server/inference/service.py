@@ -95,7 +95,7 @@ class InferenceService:
         self._settings = settings
         self._clock = clock
         self._send = send
-        self._workers = host_workers(settings, clock)
+        self.workers = self._workers = host_workers(settings, clock)
         self._caller = ToolCaller()
         self._sessions: dict[str, _Session] = {}
         self._peers: set[bytes] = set()

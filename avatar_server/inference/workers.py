@@ -335,6 +335,16 @@ class Workers:
         with self.changed:
             self.scheduler.costs.observe(stage, size, seconds)
 
+    def learned_costs(self) -> dict[str, Any]:
+        """See `CostModel.snapshot`."""
+        with self.changed:
+            return self.scheduler.costs.snapshot()
+
+    def restore_costs(self, learned: dict[str, Any]) -> None:
+        """See `CostModel.restore`. Raises `ValueError`."""
+        with self.changed:
+            self.scheduler.costs.restore(learned)
+
     @contextlib.contextmanager
     def holding(self, device: str | None) -> Iterator[None]:
         """Take a place of the device, where there is one, for work that decides its own steps."""
