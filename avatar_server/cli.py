@@ -377,6 +377,39 @@ def bench_joins_command(
         raise typer.Exit(FAILED)
 
 
+@bench_app.command("render")
+def bench_render_command(
+    avatar: Annotated[
+        list[str] | None, typer.Option(help="Which avatar to draw; repeat. Default: all.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="How long to idle and to listen.")] = 20,
+    json_file: JsonOption = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+) -> None:
+    """CPU time of drawing a frame: each avatar idle, listening, and speaking several sentences."""
+    check_json_file(json_file)
+    settings = settings_or_exit(config, sets, {})
+    found = avatars_or_exit(settings)
+    if unknown := [name for name in avatar or [] if name not in found]:
+        known = ", ".join(found)
+        raise stop_with(f"There is no avatar {unknown[0]!r}. There are: {known}.", WRONG_USE)
+    from avatar_server.bench.render import bench_render, print_table
+    from avatar_server.inference.tts import TtsError
+
+    try:
+        figures = bench_render(
+            {name: found[name] for name in avatar or found},
+            settings.media.video,
+            seconds=seconds,
+            progress=lambda line: print(line, file=sys.stderr),
+        )
+    except (AvatarError, TtsError, ValueError) as error:
+        raise stop_with(str(error), FAILED) from error
+    print_table(figures)
+    report_figures(figures, json_file)
+
+
 def check_json_file(path: Path | None) -> None:
     """Exit code 2 where the file could not be written at the end of a long measurement."""
     if path is not None and not path.parent.is_dir():
