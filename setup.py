@@ -16,7 +16,7 @@ setup(
     package_data={
         "": ["py.typed"],
         "avatar_server": ["**/*.html", "**/*.css", "**/*.js", "**/*.svg", "**/*.yaml"],
-        "avatar_server_assets": ["**/*.yaml", "**/*.md", "**/*.svg", "**/*.jsonl"],
+        "avatar_server_assets": ["**/*.yaml", "**/*.md", "**/*.svg", "**/*.jsonl", "**/*.npz"],
         "avatar_server_configs": ["**/*.yaml"],
     },
 )

@@ -75,9 +75,9 @@ class LlmSettings(EngineSettings):
 class RouterSettings(Section):
     """What decides what an utterance asks for."""
 
-    engine: Literal["embedding", "none"] = "none"
-    """`embedding`: a small model on the CPU, some 15 ms a decision; `none`: everything is answered,
-    and an avatar's routes are not used."""
+    engine: Literal["embedding", "llm", "none"] = "embedding"
+    """`embedding`: small models on the CPU, some 20 ms a decision; `llm`: the language model in one
+    step, for a large one; `none`: everything is answered, and an avatar's routes are not used."""
 
 
 class InferenceSettings(Section):

@@ -18,6 +18,10 @@ Progress = Callable[[str, int, int], None]
 """Called with the engine's name, rows done and rows in all."""
 
 
+class Elsewhere:
+    """Marks routers whose work is not the calling thread's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A row and what was decided about it."""
@@ -25,7 +29,7 @@ class Judged:
     example: Example
     decision: Decision
     seconds: float
-    """CPU time of the deciding thread."""
+    """CPU time of the deciding thread; where a router decides elsewhere, time that passed."""
 
     @property
     def route_right(self) -> bool:
@@ -45,10 +49,10 @@ def eval_router(
     """Figures by engine's name. Raises `DatasetError` for a file that cannot be used.
 
     A decision is right when route and continuation are both right. Latency is CPU time of the
-    deciding thread, so that other work on the machine does not count; for engines that work
-    elsewhere it says nothing.
+    deciding thread, so that other work on the machine does not count; of a language model, which
+    works elsewhere, it is the time that passes.
     """
-    examples = load_examples(dataset) if isinstance(dataset, Path) else list(dataset)
+    examples = load_examples(dataset, lenient=True) if isinstance(dataset, Path) else list(dataset)
     if not examples:
         raise ValueError("there are no rows to evaluate on")
     results: dict[str, Any] = {}
@@ -64,9 +68,10 @@ def eval_router(
 
 def judge(router: Router, example: Example) -> Judged:
     """Let the router decide about one row."""
-    start = time.thread_time()
+    clock = time.perf_counter if isinstance(router, Elsewhere) else time.thread_time
+    start = clock()
     decision = router.decide(example.text, example.history)
-    return Judged(example, decision, time.thread_time() - start)
+    return Judged(example, decision, clock() - start)
 
 
 def figures(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -95,6 +100,7 @@ def figures(judged: Sequence[Judged]) -> dict[str, Any]:
             "p95": float(np.percentile(milliseconds, 95)),
         },
         "ece": calibration_error(judged),
+        "calibration": reliability(judged),
         "ask_back": {
             "share": len(asked) / len(judged),
             "accuracy_of_the_rest": _share([i for i in judged if not i.decision.ask_back]),
@@ -127,20 +133,31 @@ def macro_f1(table: np.ndarray[Any, Any]) -> float:
     return float(f1[table.sum(1) > 0].mean())
 
 
+def reliability(judged: Sequence[Judged]) -> list[dict[str, float]]:
+    """For each bin of confidence that has any: how sure, how often right, and how many."""
+    sure = np.array([item.decision.confidence for item in judged])
+    right = np.array([item.right for item in judged], float)
+    bins = np.minimum((sure * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    return [
+        {
+            "confidence": float(sure[bins == number].mean()),
+            "accuracy": float(right[bins == number].mean()),
+            "n": int((bins == number).sum()),
+        }
+        for number in range(CALIBRATION_BINS)
+        if (bins == number).any()
+    ]
+
+
 def calibration_error(judged: Sequence[Judged]) -> float:
     """Expected calibration error: mean gap between confidence and share right, ten even bins.
 
     Naeini et al., "Obtaining Well Calibrated Probabilities Using Bayesian Binning" (2015).
     """
-    sure = np.array([item.decision.confidence for item in judged])
-    right = np.array([item.right for item in judged], float)
-    bins = np.minimum((sure * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    gap = 0.0
-    for number in range(CALIBRATION_BINS):
-        inside = bins == number
-        if inside.any():
-            gap += abs(float(sure[inside].mean() - right[inside].mean())) * float(inside.mean())
-    return gap
+    return sum(
+        abs(each["confidence"] - each["accuracy"]) * each["n"] / len(judged)
+        for each in reliability(judged)
+    )
 
 
 def _share(judged: Sequence[Judged]) -> float | None:

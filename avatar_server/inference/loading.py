@@ -16,7 +16,7 @@ from avatar_server.config import LlmSettings, Settings
 from avatar_server.inference.available import llm_lacks
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex
-from avatar_server.inference.llm.router import LearningRouter
+from avatar_server.inference.llm.router import LearningRouter, LlmRouter
 from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.tts.contract import Synthesizer
 from avatar_server.models.catalogue import CATALOGUE
@@ -49,7 +49,7 @@ class Models:
     llm: LlmEngine
     small_talk: FactIndex | None
     names: dict[str, str]
-    router: LearningRouter | None = None
+    router: LearningRouter | LlmRouter | None = None
     rtf_tts: float = 0.0
     load_s: float = 0.0
     memory: dict[str, MemoryFigure] = field(default_factory=dict)
@@ -82,10 +82,12 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     encoder = SentenceEncoder()
     small_talk = load_small_talk(encoder) if settings.llm.small_talk else None
     llm = build_engine(settings.llm, sessions, store)
-    router = None
-    if settings.router.engine == "embedding":
+    router: LearningRouter | LlmRouter | None = None
+    if settings.router.engine == "llm":
+        router = LlmRouter(llm)
+    elif settings.router.engine == "embedding":
         phase("loading the router")
-        router = EmbeddingRouter.ready(encoder)
+        router = EmbeddingRouter.shipped(encoder, reader_weights(store))
     memory = {"stt": recogniser.memory(), "tts": synthesizer.memory(), "llm": llm.memory()}
     log.info("memory: %s", ", ".join(f"{part} {figure}" for part, figure in memory.items()))
     return Models(
@@ -105,6 +107,18 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
         load_s=time.monotonic() - began,
         memory=memory,
     )
+
+
+def reader_weights(store: Any) -> Path | None:
+    """The weights of the router's reader; none where they cannot be had: it decides without."""
+    from avatar_server.models import ModelError
+
+    try:
+        path: Path = store.path("multilingual-e5-small")
+    except ModelError as error:
+        log.warning("the router decides without its reader, and less often right: %s", error)
+        return None
+    return path
 
 
 def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:

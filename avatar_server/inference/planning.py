@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from avatar_server.avatar_routes import DEFAULT_ROUTES, Answer, RouteSpec, Tool, in_language
 from avatar_server.inference.llm.choice import RouteTable
+from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.manner import ask_back, was_asked_back
 from avatar_server.inference.llm.responder import AS_USUAL, Direct, Generate, Responder
-from avatar_server.inference.llm.router import Decision, Router, Turn
+from avatar_server.inference.llm.router import Decision, Turn
 from avatar_server.inference.llm.tools import Missing, ToolCaller, Value, arguments
-from avatar_server.inference.workers import EngineWorker
-from avatar_server.protocol.messages import HistoryItem
+from avatar_server.inference.workers import EngineWorker, OverloadedError
+from avatar_server.protocol.messages import HistoryItem, JobTiming
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,14 @@ class Call:
     language: str
 
 
+Decide = Callable[[str, Sequence[Turn]], Awaitable[tuple[Decision, JobTiming]]]
+"""What an utterance asks for after a history, and how long that took."""
 Plan = Direct | Generate | Silence | Call
+Mark = Callable[[str, float], None]
+"""Told a stage and its seconds."""
+
+
+def _unmarked(stage: str, seconds: float) -> None: ...
 
 
 def language_of(text: str, otherwise: str) -> str:
@@ -66,29 +74,34 @@ class Planner:
         tools: ToolCaller,
         *,
         language: str = "en",
-        router: Router | None = None,
-        route: EngineWorker | None = None,
+        decide: Decide | None = None,
+        slow: bool = False,
         routes: Sequence[RouteSpec] = (),
     ) -> None:
-        """Without `router` everything is answered. `route` is the worker that it runs on."""
+        """Without `decide` everything is answered. `slow`: a decision takes so long that a reply
+        is best begun meanwhile."""
         self.responder = responder
         self._session, self._avatar, self._language = session, avatar, language
-        self._retrieve, self._route, self._tools = retrieve, route, tools
-        self._router = router
+        self._retrieve, self._tools = retrieve, tools
+        self._decide = decide
+        self.slow = slow and decide is not None
         self._table = RouteTable(routes)
         self._decided: OrderedDict[tuple[str, ...], Decision] = OrderedDict()
         self._latest: OrderedDict[str, Decision] = OrderedDict()
         self._asked = 0
         self._said = ""
+        self._answered: tuple[tuple[object, ...], Direct | Generate] | None = None
 
-    async def plan(
-        self, text: str, history: Sequence[HistoryItem], mark: Callable[[str, float], None]
-    ) -> Plan:
+    async def plan(self, text: str, history: Sequence[HistoryItem], mark: Mark) -> Plan:
         """How to answer `text`. `mark` is told the stages' seconds."""
         language = language_of(text, self._language)
-        if self._router is None or self._route is None or not text.strip():
+        if self._decide is None or not text.strip():
             return await self._answer(text, history, AS_USUAL, language, mark)
-        decision = await self.decide(text, history, mark)
+        try:
+            decision = await self.decide(text, history, mark)
+        except (EngineError, OverloadedError) as error:
+            log.warning("not routed: %s", error)
+            return await self._answer(text, history, AS_USUAL, language, mark)
         spec = self._table.choose(decision, may_ask=not _asked_just_now(history))
         if spec is None:
             return await self._ask_back(text, history, language, mark)
@@ -114,24 +127,24 @@ class Planner:
             case "hand_over":
                 return self._hand_over(spec, text, history, language)
 
+    async def likely(self, text: str, history: Sequence[HistoryItem]) -> Plan:
+        """What is done about `text` if it is like most: an answer."""
+        return await self._answer(text, history, AS_USUAL, language_of(text, self._language))
+
     async def decide(
         self,
         text: str,
         history: Sequence[HistoryItem],
-        mark: Callable[[str, float], None] = lambda stage, seconds: None,
+        mark: Mark = _unmarked,
     ) -> Decision:
         """What `text` asks for. What was decided before about the same words is known at once."""
-        assert self._router is not None
-        assert self._route is not None
+        assert self._decide is not None
         key = (text, *(item.text for item in history[-6:]))
         if (known := self._decided.get(key)) is not None:
             mark("route", 0.0)
             decision = known
         else:
-            router, turns = self._router, [self._turn(item) for item in history]
-            decision, timing = await self._route.call(
-                self._session, lambda: router.decide(text, turns)
-            )
+            decision, timing = await self._decide(text, [self._turn(item) for item in history])
             mark("queued", timing.queued)
             mark("route", timing.ran)
             log.debug("routed to %s with confidence %.2f", decision.route, decision.confidence)
@@ -161,13 +174,17 @@ class Planner:
         history: Sequence[HistoryItem],
         answer: Answer,
         language: str,
-        mark: Callable[[str, float], None],
+        mark: Mark = _unmarked,
     ) -> Direct | Generate:
         responder = self.responder
+        key = (text, tuple(item.text for item in history), answer, language)
+        if self._answered is not None and self._answered[0] == key:
+            return self._answered[1]
         plan, timing = await self._retrieve.call(
             self._session, lambda: responder.plan(text, history, answer, language)
         )
-        if self._router is None:
+        self._answered = key, plan
+        if self._decide is None:
             mark("queued", timing.queued)
             mark("retrieve", timing.ran)
         else:
@@ -179,7 +196,7 @@ class Planner:
         text: str,
         history: Sequence[HistoryItem],
         language: str,
-        mark: Callable[[str, float], None],
+        mark: Mark = _unmarked,
     ) -> Direct:
         # What the avatar knows word for word needs no question.
         plan = await self._answer(text, history, AS_USUAL, language, mark)

@@ -13,6 +13,7 @@ from typing import Protocol
 from avatar_server.clock import Clock
 from avatar_server.config import LlmSettings
 from avatar_server.inference.budget import TurnBudget
+from avatar_server.inference.early import EarlyReply
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
@@ -116,19 +117,32 @@ class ReplyMaker:
         Until `committed` is set the turn may not be over: nothing is done that cannot be undone.
         """
         progress, responder = self._progress, planner.responder
-        plan = await planner.plan(text, history, progress.mark)
-        match plan:
-            case Direct():
-                pieces, kind = _once(plan.text), "reply.known"
-            case Call():
-                pieces, kind = self._call(planner, plan, committed), "reply.called"
-            case Generate():
-                pieces, kind = self._generate(responder, plan, text, brief), "reply.made"
-            case Silence():
-                pieces, kind = _nothing(), ""
-        if kind:
-            self._foresee(kind, len(text))
-        await self._speak_all(pieces)
+        guess, early = None, None
+        if planner.slow:
+            guess = await planner.likely(text, history)
+            if isinstance(guess, Generate):
+                early = EarlyReply(self._generate(responder, guess, text, brief))
+        try:
+            plan = await planner.plan(text, history, progress.mark)
+            if early is not None and plan != guess:
+                await early.drop()
+            match plan:
+                case Direct():
+                    pieces, kind = _once(plan.text), "reply.known"
+                case Call():
+                    pieces, kind = self._call(planner, plan, committed), "reply.called"
+                case Generate() if early is not None and plan == guess:
+                    pieces, kind = early.words(), "reply.made"
+                case Generate():
+                    pieces, kind = self._generate(responder, plan, text, brief), "reply.made"
+                case Silence():
+                    pieces, kind = _nothing(), ""
+            if kind:
+                self._foresee(kind, len(text))
+            await self._speak_all(pieces)
+        finally:
+            if early is not None:
+                await early.drop()
         planner.said(progress.text)
         progress.emotion = responder.emotion(text, progress.text)
         self._end()

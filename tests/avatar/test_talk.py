@@ -52,6 +52,7 @@ def test_a_spoken_question_is_heard_answered_and_traced(session: Simulation) -> 
         "endpoint",
         "stt",
         "end_of_turn",
+        "route",
         "facts",
         "llm",
         "tts",
@@ -68,6 +69,17 @@ def test_the_reply_is_prepared_in_the_pause_and_asked_for_once(session: Simulati
     session.run_until(lambda: session.talk.state == "idle")
     assert len(session.inference.of_kind(Respond)) == 1
     assert not session.inference.cancelled
+
+
+def test_a_prepared_reply_is_told_when_its_turn_is_certain(session: Simulation) -> None:
+    session.inference.end_of_turn_s = 0.5
+    session.run(1.5, "ann")
+    session.run_until(lambda: bool(session.inference.of_kind(Respond)))
+    (asked,) = session.inference.of_kind(Respond)
+    assert asked.speculative
+    assert not session.inference.committed
+    session.run_until(lambda: session.talk.state == "speaking")
+    assert session.inference.committed == {asked.job}
 
 
 def test_going_on_after_a_pause_is_one_turn_with_all_the_words(session: Simulation) -> None:

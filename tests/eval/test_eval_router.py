@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from avatar_server.eval import cli
+from avatar_server.eval import cli, engines
 from avatar_server.eval.drawing import comparison, confusion_picture
 from avatar_server.eval.router import eval_router
 from avatar_server.inference.llm.router import Decision, Example, Turn
@@ -101,7 +101,7 @@ def test_the_picture_is_coloured_where_the_counts_are() -> None:
 def test_the_command_writes_figures_and_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cli.ENGINES, "embedding", Perfect)
+    monkeypatch.setitem(engines.ENGINES, "embedding", lambda settings, stack: Perfect())  # type: ignore[arg-type]
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(json.dumps(as_row(row)) for row in ROWS), encoding="utf-8")
     figures, picture = tmp_path / "figures.json", tmp_path / "table.png"
@@ -132,6 +132,9 @@ def as_row(row: Example) -> dict[str, object]:
     ("arguments", "words"),
     [
         (["--engine", "oracle"], "unknown engine"),
+        (["--engine", "embedding,oracle"], "unknown engine"),
+        (["--set", "llm.engine"], "key.path=value"),
+        (["--engine", "vllm", "--set", "llm.engine=openai"], "llm.base_url"),
         (["--dataset", "absent.jsonl"], "cannot read"),
         (["--json", "/no/such/folder/x.json"], "no folder"),
     ],
@@ -139,7 +142,55 @@ def as_row(row: Example) -> dict[str, object]:
 def test_wrong_use_is_said_in_words(
     arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cli.ENGINES, "embedding", Perfect)
+    monkeypatch.setitem(engines.ENGINES, "embedding", lambda settings, stack: Perfect())  # type: ignore[arg-type]
     result = CliRunner().invoke(cli.eval_app, ["router", *arguments])
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_several_engines_stand_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engines.ENGINES, "embedding", lambda settings, stack: Perfect())  # type: ignore[arg-type]
+    monkeypatch.setitem(engines.ENGINES, "head", lambda settings, stack: Fixed("stop", False, 0.5))  # type: ignore[arg-type]
+    data, figures = tmp_path / "rows.jsonl", tmp_path / "figures.json"
+    data.write_text("\n".join(json.dumps(as_row(row)) for row in ROWS), encoding="utf-8")
+    arguments = ["--dataset", str(data), "--json", str(figures), "--engine", "embedding,head"]
+    result = CliRunner().invoke(cli.eval_app, ["router", *arguments, "--limit", "2"])
+    assert result.exit_code == 0, result.output
+    written = json.loads(figures.read_text())
+    assert {name: each["n"] for name, each in written.items()} == {"embedding": 2, "head": 2}
+    assert written["embedding"]["calibration"] == [{"confidence": 1.0, "accuracy": 1.0, "n": 2}]
+
+
+def test_data_of_others_may_leave_out_what_is_not_needed(tmp_path: Path) -> None:
+    row = {"id": "1", "lang": "en", "text": "louder", "route": "command", "continuation": True}
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({**row, "history": []}) + "\n" + json.dumps({**row, "history": []}))
+    assert eval_router(data, {"fixed": Fixed("command", True, 1.0)})["fixed"]["accuracy"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2"),
+        ('{"id": "2"}', "line 2: 'continuation' is missing"),
+        (
+            '{"id": "2", "lang": "en", "text": "x", "route": "sing", "continuation": false}',
+            "none of",
+        ),
+        ('{"id": "2", "lang": "en", "text": "x", "route": "stop", "continuation": 1}', "true or"),
+        (
+            '{"id": "2", "lang": "en", "text": "x", "route": "stop", "continuation": false, '
+            '"history": "none"}',
+            "line 2: 'history' must be a list",
+        ),
+        ("[]", "line 2: a row must be an object"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(tmp_path: Path, line: str, words: str) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps(as_row(ROWS[0])) + "\n" + line + "\n", encoding="utf-8")
+    result = CliRunner().invoke(cli.eval_app, ["router", "--dataset", str(data)])
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from avatar_server.inference.llm.engine import LlmRequest
-from avatar_server.inference.llm.router import Decision, Route, Router, Turn
+from avatar_server.inference.llm.engine import EngineError, LlmRequest
+from avatar_server.inference.llm.engine.labels import LabelScores
+from avatar_server.inference.llm.router import Decision, LlmRouter, Route, Turn
 from avatar_server.protocol.messages import (
     Cancel,
     Commit,
@@ -38,7 +40,7 @@ class ByFirstWord:
     asked: list[tuple[str, list[Turn]]] = field(default_factory=list)
     learnt: list[Route] = field(default_factory=list)
 
-    def with_routes(self, routes: Sequence[Route]) -> Router:
+    def with_routes(self, routes: Sequence[Route]) -> ByFirstWord:
         self.learnt += routes
         return self
 
@@ -366,5 +368,78 @@ def test_the_persona_is_not_read_out_whatever_the_model_says() -> None:
             assert "mango and nobody may" not in end.text
         finally:
             await made.service.close()
+
+    run(test)
+
+
+# --- a language model that routes -----------------------------------------------------------------
+
+
+def model_routes(chances: Mapping[str, float], delay_s: float) -> Any:
+    async def score_labels(request: Any) -> LabelScores:
+        await asyncio.sleep(delay_s)
+        names = [
+            line[4:].split(":")[0].split(" (")[0].split(",")[0].replace(" ", "_")
+            for line in request.messages[0].content.splitlines()
+            if line[1:4] == " = "
+        ]
+        logs = {}
+        for letter, name in zip(request.labels, names, strict=True):
+            logs.setdefault(letter, math.log(chances.get(name, 1e-9)))
+        return LabelScores(logs)
+
+    return score_labels
+
+
+@contextlib.asynccontextmanager
+async def routed_by_model(chances: Mapping[str, float], delay_s: float) -> AsyncIterator[Bench]:
+    made = Bench(lambda request: ["Model", "words."])
+    made.llm.score_labels = model_routes(chances, delay_s)  # type: ignore[attr-defined]
+    models = made.models()
+    models.router = LlmRouter(made.llm)  # type: ignore[arg-type]
+    made.service.start(models)
+    try:
+        await made.opened()
+        yield made
+    finally:
+        await made.service.close()
+
+
+def test_a_reply_is_begun_while_a_language_model_decides() -> None:
+    async def test() -> None:
+        async with routed_by_model({"question": 1.0}, 0.3) as made:
+            made.say(Respond(session="s", job="j", text="who are you"))
+            await asyncio.sleep(0.15)
+            assert len(made.llm.requests) == 1
+            assert made.audio("j") == [], "nothing is said before it is decided"
+            end = await made.end("j")
+            assert isinstance(end, ReplyEnd)
+            assert end.text == "Model words."
+            assert len(made.llm.requests) == 1
+            assert end.stages_ms["route"] >= 290
+
+    run(test)
+
+
+def test_a_reply_that_is_not_wanted_after_all_is_dropped() -> None:
+    async def test() -> None:
+        async with routed_by_model({"stop": 1.0}, 0.2) as made:
+            end = await reply(made, "hush now please")
+            assert end.text == ""
+            assert made.audio("j") == []
+            assert made.llm.active == 0
+
+    run(test)
+
+
+def test_a_router_that_fails_leaves_everything_answered() -> None:
+    async def test() -> None:
+        async with routed_by_model({}, 0.0) as made:
+
+            async def gone(request: Any) -> LabelScores:
+                raise EngineError("the endpoint is gone")
+
+            made.llm.score_labels = gone  # type: ignore[attr-defined]
+            assert (await reply(made, "who are you")).text == "Model words."
 
     run(test)

@@ -7,10 +7,10 @@ from avatar_server.inference.llm.router.examples import (
     load_examples,
     parse_example,
 )
+from avatar_server.inference.llm.router.language_model import LlmRouter
 from avatar_server.inference.llm.router.routes import (
     BUILTIN_ROUTES,
     Decision,
-    LabelScorer,
     LearningRouter,
     Route,
     Router,
@@ -23,8 +23,8 @@ __all__ = [
     "Decision",
     "EmbeddingRouter",
     "Example",
-    "LabelScorer",
     "LearningRouter",
+    "LlmRouter",
     "Route",
     "Router",
     "Turn",

@@ -35,8 +35,14 @@ class Example:
         return self.id.rsplit("-", 1)[0]
 
 
-def load_examples(path: Path, routes: Iterable[str] = BUILTIN_NAMES) -> list[Example]:
-    """Every row of a JSONL file, checked. Raises `DatasetError`."""
+def load_examples(
+    path: Path, routes: Iterable[str] = BUILTIN_NAMES, *, lenient: bool = False
+) -> list[Example]:
+    """Every row of a JSONL file, checked. Raises `DatasetError`.
+
+    `lenient` takes data of other people's, as long as one can tell what is right: rows without
+    `resolved`, continuations of anything, ids that come twice.
+    """
     names = frozenset(routes)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -48,8 +54,8 @@ def load_examples(path: Path, routes: Iterable[str] = BUILTIN_NAMES) -> list[Exa
         if not line.strip():
             continue
         try:
-            example = parse_example(json.loads(line), names)
-            if example.id in seen:
+            example = parse_example(json.loads(line), names, lenient=lenient)
+            if example.id in seen and not lenient:
                 raise ValueError(f"id {example.id!r} is used twice")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -61,7 +67,9 @@ def load_examples(path: Path, routes: Iterable[str] = BUILTIN_NAMES) -> list[Exa
     return examples
 
 
-def parse_example(row: Any, routes: frozenset[str] = BUILTIN_NAMES) -> Example:
+def parse_example(
+    row: Any, routes: frozenset[str] = BUILTIN_NAMES, *, lenient: bool = False
+) -> Example:
     """A row as JSON gives it. Raises `ValueError`, or `KeyError` for a missing key."""
     if not isinstance(row, dict):
         raise ValueError("a row must be an object")
@@ -73,18 +81,28 @@ def parse_example(row: Any, routes: frozenset[str] = BUILTIN_NAMES) -> Example:
         raise ValueError(f"route {row['route']!r} is none of {sorted(routes)}")
     if not isinstance(continuation, bool):
         raise ValueError("'continuation' must be true or false")
+    if not isinstance(row["history"], list):
+        raise ValueError("'history' must be a list of turns, oldest first; it may be empty")
+    history = tuple(_turn(item) for item in row["history"])
+    if not lenient:
+        _check_rules(row, history)
+    elif resolved is not None and not isinstance(resolved, str):
+        raise ValueError("'resolved' must be text")
+    return Example(
+        row["id"], row["lang"], history, row["text"], row["route"], continuation, resolved
+    )
+
+
+def _check_rules(row: dict[str, Any], history: tuple[Turn, ...]) -> None:
+    continuation, resolved = row["continuation"], row.get("resolved")
     if continuation and not (isinstance(resolved, str) and resolved.strip()):
         raise ValueError("a continuation needs 'resolved', the whole request")
     if not continuation and resolved is not None:
         raise ValueError("'resolved' belongs to continuations only")
     if continuation and not asks(row["route"]):
         raise ValueError(f"{row['route']!r} never continues")
-    history = tuple(_turn(item) for item in row["history"])
     if continuation and not any(turn.role == "user" for turn in history):
         raise ValueError("a continuation needs an earlier turn of the user in 'history'")
-    return Example(
-        row["id"], row["lang"], history, row["text"], row["route"], continuation, resolved
-    )
 
 
 def _turn(item: Any) -> Turn:

@@ -74,21 +74,8 @@ class Router(Protocol):
 class LearningRouter(Router, Protocol):
     """A router that can be given an operator's routes."""
 
-    def with_routes(self, routes: Sequence[Route]) -> Router:
+    def with_routes(self, routes: Sequence[Route]) -> LearningRouter:
         """One that knows these routes, too; this one is left as it is."""
-        ...
-
-
-class LabelScorer(Protocol):
-    """What a language model must offer to serve as a router in one step.
-
-    Not implemented by the embedded tier. The prompt holds the routes, their examples and the
-    history, so that all but the utterance is a prefix that the engine has cached; each label is
-    one token, and the answer is the labels' log-probabilities after a single prefill.
-    """
-
-    async def score_labels(self, prompt: str, labels: Sequence[str]) -> Mapping[str, float]:
-        """Log-probability of each label as the next token; labels must be single tokens."""
         ...
 
 

@@ -7,17 +7,19 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from avatar_server.inference.llm.router.head import Head
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever features, kernel or file change, so that older files are fitted anew."""
 
+_HALVED = ("word_weights", "gram_weights", "embeddings")
+"""Kept in half precision."""
 _ARRAYS = (
     "mean",
     "scale",
@@ -25,17 +27,19 @@ _ARRAYS = (
     "measures",
     "states",
     "alpha",
+    "measure_weights",
     "word_weights",
     "gram_weights",
 )
 
 
-def fingerprint(parts: Iterable[str]) -> str:
-    """What a head was fitted from, as 16 hexadecimal digits."""
-    digest = hashlib.sha256(f"router head {FORMAT}".encode())
-    for part in parts:
-        digest.update(b"\0" + part.encode())
-    return digest.hexdigest()[:16]
+class HeadError(ValueError):
+    """A file that holds no head of this make; the message says what is wrong."""
+
+
+def fingerprint(data: str) -> str:
+    """What a head was fitted on, as 16 hexadecimal digits."""
+    return hashlib.sha256(data.encode()).hexdigest()[:16]
 
 
 def save(head: Head, path: Path, made_from: str) -> None:
@@ -51,7 +55,7 @@ def save(head: Head, path: Path, made_from: str) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             arrays = {key: getattr(head, key) for key in _ARRAYS}
-            for key in ("word_weights", "gram_weights", "embeddings"):
+            for key in _HALVED:
                 arrays[key] = arrays[key].astype(np.float16)
             np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
         os.replace(name, path)
@@ -60,16 +64,25 @@ def save(head: Head, path: Path, made_from: str) -> None:
         raise
 
 
-def load(path: Path, made_from: str) -> Head | None:
-    """The head, or none where the file is missing, damaged, or of another make."""
+def made_from(path: Path) -> str:
+    """What the head in a file was fitted on. Raises `HeadError`."""
+    return str(_read(path)[0]["made_from"])
+
+
+def load(path: Path) -> Head:
+    """The head in a file. Raises `HeadError`."""
+    about, arrays = _read(path)
+    for key in _HALVED:
+        arrays[key] = arrays[key].astype(np.float32)
+    return Head(tuple(about["labels"]), float(about["temperature"]), **arrays)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
-            if about["format"] != FORMAT or about["made_from"] != made_from:
-                return None
-            arrays = {key: file[key] for key in _ARRAYS}
-            for key in ("word_weights", "gram_weights", "embeddings"):
-                arrays[key] = arrays[key].astype(np.float32)
-            return Head(tuple(about["labels"]), float(about["temperature"]), **arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error):
-        return None
+            if about["format"] != FORMAT:
+                raise ValueError(f"its format is {about['format']}, not {FORMAT}")
+            return about, {key: file[key] for key in _ARRAYS}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+        raise HeadError(f"{path} holds no head of the router: {error}") from error

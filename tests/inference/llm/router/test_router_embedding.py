@@ -17,10 +17,12 @@ from avatar_server.inference.llm.router import (
     load_examples,
     storage,
 )
-from avatar_server.inference.llm.router.embedding import background_texts, fit_head, split
-from avatar_server.inference.llm.router.operator import Background, OperatorRoutes
+from avatar_server.inference.llm.router.features import Context
+from avatar_server.inference.llm.router.fitting import fit_head, split
+from avatar_server.inference.llm.router.head import compact, fit
 from avatar_server.inference.llm.router.quick import quick_route
 from avatar_server.inference.llm.router.resolve import merge
+from avatar_server.inference.llm.router.views import Vectors, make_views
 from avatar_server.paths import assets_dir
 
 HOURS = Route(
@@ -49,9 +51,9 @@ def rows() -> list[Example]:
 
 
 @pytest.fixture(scope="module")
-def router(encoder: Encoder, rows: list[Example]) -> EmbeddingRouter:
-    operator = OperatorRoutes([HOURS], encoder, Background(background_texts(rows), encoder))
-    return EmbeddingRouter(encoder, fit_head(encoder, rows), operator=operator)
+def router(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> EmbeddingRouter:
+    """What is shipped, without the reader."""
+    return EmbeddingRouter.shipped(encoder).with_routes([HOURS], tmp_path_factory.mktemp("kept"))
 
 
 def asked(text: str, reply: str = "Done.", route: str | None = "command") -> list[Turn]:
@@ -165,26 +167,63 @@ def test_the_head_is_kept_and_read_back(
     head = fit_head(encoder, rows[::8])
     path = tmp_path / "router" / "head.npz"
     storage.save(head, path, "abc")
-    again = storage.load(path, "abc")
-    assert again is not None
+    assert storage.made_from(path) == "abc"
     text = "play something by satie"
-    kept, fresh = (EmbeddingRouter(encoder, h).decide(text) for h in (again, head))
+    kept, fresh = (EmbeddingRouter(encoder, h).decide(text) for h in (storage.load(path), head))
     assert kept.route == fresh.route
     assert kept.confidence == pytest.approx(fresh.confidence, abs=0.01)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_head_of_another_make_or_damaged_is_not_used(
+def test_a_file_that_holds_no_head_is_refused_in_words(
     encoder: Encoder, rows: list[Example], tmp_path: Path
 ) -> None:
     path = tmp_path / "head.npz"
-    assert storage.load(path, "abc") is None
+    with pytest.raises(storage.HeadError, match=r"head\.npz holds no head"):
+        storage.load(path)
     storage.save(fit_head(encoder, rows[::16]), path, "abc")
-    assert storage.load(path, "other data") is None
     path.write_bytes(path.read_bytes()[:1000])
-    assert storage.load(path, "abc") is None
-    np.savez(path, about=np.array({"format": 1}, dtype=object))
-    assert storage.load(path, "abc") is None
+    with pytest.raises(storage.HeadError):
+        storage.load(path)
+    # An object array would be read by unpickling, which runs code.
+    np.savez(path, about=np.array({"format": storage.FORMAT}, dtype=object))
+    with pytest.raises(storage.HeadError, match="allow_pickle"):
+        storage.load(path)
+
+
+def test_a_compact_head_decides_nearly_the_same(encoder: Encoder, rows: list[Example]) -> None:
+    few = rows[::4]
+    vectors = Vectors(encoder)
+    vectors.add([text for row in few for text in (row.text, *(t.text for t in row.history))])
+    views = make_views([(row.text, Context.of(row.history)) for row in few], vectors)
+    targets = [row.route + "+" * row.continuation for row in few]
+    whole = fit(views, targets, np.zeros(len(few), np.intp) - 1)
+    small = compact(whole, len(few) // 3)
+    assert len(small.alpha) == len(few) // 3
+    same = whole.scores(views).argmax(1) == small.scores(views).argmax(1)
+    assert same.mean() > 0.95
+    assert compact(small, 10_000) is small
+
+
+def test_the_shipped_head_was_fitted_on_the_shipped_data() -> None:
+    data = (assets_dir() / "eval" / "routing-train.jsonl").read_text(encoding="utf-8")
+    assert storage.made_from(assets_dir() / "router" / "head.npz") == storage.fingerprint(data)
+
+
+def test_routes_are_learnt_from_their_examples_and_the_background_is_encoded_once(
+    encoder: Encoder, tmp_path: Path
+) -> None:
+    counting = CountingEncoder(encoder)
+    shipped = EmbeddingRouter.shipped(counting)
+    assert counting.count == 0
+    router = shipped.with_routes([HOURS], tmp_path)
+    first = counting.count
+    assert first > len(HOURS.examples)
+    shipped.with_routes([HOURS], tmp_path)
+    assert counting.count == first + len(HOURS.examples)
+    assert router.decide("what time are you open").route == "opening_hours"
+    assert "opening_hours" not in shipped.decide("what time are you open").probabilities
+    assert shipped.with_routes([Route("goodbye", "is leaving")], tmp_path) is shipped
 
 
 class CountingEncoder:
@@ -199,25 +238,14 @@ class CountingEncoder:
         return self.inner.encode(texts)
 
 
-def test_ready_fits_once_and_learns_an_operators_routes_from_their_examples(
-    encoder: Encoder, rows: list[Example], tmp_path: Path
-) -> None:
-    lines = (assets_dir() / "eval" / "routing-train.jsonl").read_text("utf-8").splitlines()
-    data = tmp_path / "train.jsonl"
-    data.write_text("\n".join(lines[::16]), encoding="utf-8")
+def test_what_was_said_before_is_encoded_once(encoder: Encoder) -> None:
     counting = CountingEncoder(encoder)
-    EmbeddingRouter.ready(counting, folder=tmp_path, data=data)
-    fitted = counting.count
-    assert fitted > len(lines[::16])
-    EmbeddingRouter.ready(counting, folder=tmp_path, data=data)
-    assert counting.count == fitted
-    EmbeddingRouter.ready(counting, [HOURS], folder=tmp_path, data=data)
-    learnt = counting.count
-    assert learnt > fitted
-    router = EmbeddingRouter.ready(counting, [HOURS], folder=tmp_path, data=data)
-    # The background is kept; only the examples are encoded again.
-    assert counting.count == learnt + len(HOURS.examples)
-    assert router.decide("what time are you open").route == "opening_hours"
+    router = EmbeddingRouter.shipped(counting)
+    history = asked("turn on the light in the kitchen")
+    router.decide("and in the hall", history)
+    before = counting.count
+    router.decide("and in the bathroom", history)
+    assert counting.count == before + 1
 
 
 def test_a_route_needs_a_plain_name() -> None:
