@@ -133,7 +133,7 @@ class Registry:
         empty = [
             entry.empty_since + self._limits.idle_timeout_s - self._clock.now()
             for entry in self._sessions.values()
-            if entry.state is SessionState.RUNNING and not entry.viewer_count
+            if entry.state is SessionState.RUNNING and not entry.pinned and not entry.viewer_count
         ]
         return max(0.0, min(empty)) if empty else None
 

@@ -283,3 +283,37 @@ def test_never_more_viewers_than_allowed_whatever_happens(steps: list[tuple[str,
             clock.advance(2)
         assert len(entry.viewers) + len(entry.joining) <= 3
         assert present <= set(entry.viewers)
+
+
+def test_when_a_place_will_be_free_is_known_where_a_session_is_empty() -> None:
+    clock = ManualClock()
+    places = registry(clock, max_sessions=3, idle_timeout_s=30)
+    assert places.free_in_s() is None
+    places.add("always-on", "ana", pinned=True)
+    places.ready("always-on")
+    assert places.free_in_s() is None, "one that is always on does not end"
+    places.add("a", "ana")
+    assert places.free_in_s() is None, "one that starts is not empty"
+    places.ready("a")
+    clock.advance(12)
+    assert places.free_in_s() == 18
+    places.begin_join("a", "v")
+    assert places.free_in_s() is None
+    places.leave("a", "v")
+    clock.advance(100)
+    assert places.free_in_s() == 0.0
+
+
+def test_places_may_become_fewer_while_sessions_run() -> None:
+    fit = 2
+    places = Registry(SessionSettings(), ManualClock(), lambda: fit)
+    places.add("a", "ana")
+    places.add("b", "ana")
+    fit = 1
+    assert places.free == 0
+    with pytest.raises(Full, match="All 1 sessions"):
+        places.add("c", "ana")
+    places.remove("a")
+    assert places.free == 0
+    places.remove("b")
+    assert places.free == 1
