@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
@@ -109,6 +110,7 @@ class MediaEngine:
         self._keyframes = 0
         self._audio_skipped = 0
         self._told_stall_at = float("-inf")
+        self._copy: Future[I420Frame] | None = None
         self._render_ms: deque[float] = deque(maxlen=_WINDOW)
         self._encode_ms: deque[float] = deque(maxlen=_WINDOW)
         self._sent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
@@ -183,6 +185,14 @@ class MediaEngine:
         if settings != self._video_settings:
             self._video_settings = settings
             self._encodes.configure(settings)
+
+    def next_frame(self) -> Future[I420Frame] | None:
+        """A copy of the frame drawn next; none while nobody watches, when nothing is drawn."""
+        if not self.fanout.encodings:
+            return None
+        if self._copy is None:
+            self._copy = Future()
+        return self._copy
 
     def stats(self) -> MediaStats:
         now = self._clock.now()
@@ -288,6 +298,10 @@ class MediaEngine:
             else:
                 unchanged += 1
             rendered = time.thread_time()
+            copy, self._copy = self._copy, None
+            if copy is not None and copy.set_running_or_notify_cancel():
+                last = ring.last
+                copy.set_result(I420Frame(last.data.copy(), last.width, last.height))
             timestamp = pacer.timestamp(tick.number)
             made = self._encodes.encode(ring.last, wanted, timestamp, unchanged)
             for encoded in made:

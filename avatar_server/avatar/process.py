@@ -28,6 +28,7 @@ from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.peers import OfferError, Peers
 from avatar_server.avatar.playout import Playout
 from avatar_server.avatar.thrift import Thrift
+from avatar_server.avatar.thumbnail import thumbnail_jpeg
 from avatar_server.avatars import AvatarError, find_avatars
 from avatar_server.clock import MonotonicClock
 from avatar_server.observe.logging import setup_logging
@@ -38,6 +39,7 @@ from renderers.motion import Animator
 log = logging.getLogger(__name__)
 
 STATUS_INTERVAL_S = 1.0
+PICTURE_TIMEOUT_S = 1.0
 """The gateway takes three missed reports for a hang."""
 
 THRIFT_INTERVAL_S = 0.1
@@ -172,6 +174,10 @@ class AvatarProcess:
                 self._thrift.set_level(message.level, message.reason)
             elif isinstance(message, messages.Leave):
                 await self._peers.leave(message.viewer, "left", goodbye=True)
+            elif isinstance(message, messages.TakePicture):
+                task = asyncio.create_task(self._take_picture(message.request))
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
             elif isinstance(message, messages.TellEnding):
                 self._conversation.announce_ending(message.seconds_left)
             elif isinstance(message, messages.StopAvatar):
@@ -202,6 +208,17 @@ class AvatarProcess:
                 detail="Joining failed inside the avatar process. Try again.",
             )
         await self._tell(reply)
+
+    async def _take_picture(self, request: str) -> None:
+        waiting = self._engine.next_frame()
+        jpeg = b""
+        if waiting is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PICTURE_TIMEOUT_S):
+                    frame = await asyncio.wrap_future(waiting)
+                    loop = asyncio.get_running_loop()
+                    jpeg = await loop.run_in_executor(None, thumbnail_jpeg, frame)
+        await self._tell(messages.Picture(request=request, jpeg=jpeg))
 
     async def _report(self) -> None:
         while True:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import secrets
 import signal
 from collections.abc import Callable, Mapping
@@ -51,6 +52,7 @@ from avatar_server.protocol.messages import (
 )
 
 TICK_S = 0.25
+PICTURE_TIMEOUT_S = 3.0
 RESERVED_S = 15.0
 """For somebody who was sent to a session that is always on."""
 ASK_INFERENCE_EVERY_S = 1.0
@@ -67,6 +69,17 @@ class Readiness:
     ready: bool
     reason: str
     phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """What a process has used: CPU seconds since its start, and resident bytes (0: not known)."""
+
+    role: str
+    session: str
+    pid: int
+    cpu_s: float
+    rss_bytes: int
 
 
 class Control:
@@ -334,6 +347,34 @@ class Control:
             raise ProblemError(
                 503, "restarting", "The avatar is restarting. Join again.", retry_after_s=1
             ) from error
+
+    async def picture(self, session: str) -> bytes:
+        """What the session shows now as a JPEG file; empty where nobody watches.
+
+        Raises `ProblemError`.
+        """
+        self.session(session)
+        try:
+            return await self._avatars.picture(session, PICTURE_TIMEOUT_S)
+        except Unreachable as error:
+            raise ProblemError(
+                503, "restarting", "The avatar does not answer just now.", retry_after_s=1
+            ) from error
+
+    def processes(self) -> list[ProcessUse]:
+        """This process and all of its children, as far as they report."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        found = [ProcessUse("gateway", "", os.getpid(), used.ru_utime + used.ru_stime, 0)]
+        if self.inference is not None:
+            one = self.inference
+            found.append(ProcessUse("inference", "", one.pid, one.cpu_s, one.rss_bytes))
+        for entry in self.registry.sessions():
+            if entry.status is not None and entry.pid is not None:
+                status = entry.status
+                found.append(
+                    ProcessUse("avatar", entry.id, entry.pid, status.cpu_s, status.rss_bytes)
+                )
+        return found
 
     async def leave(self, session: str, viewer: str) -> None:
         """A viewer says goodbye. Raises `ProblemError` 404."""

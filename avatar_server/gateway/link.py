@@ -23,8 +23,10 @@ from avatar_server.protocol.messages import (
     InferenceStatus,
     Message,
     Offer,
+    Picture,
     Problem,
     ProtocolError,
+    TakePicture,
     TurnTrace,
     decode,
     encode,
@@ -73,7 +75,7 @@ class AvatarLink:
         on_message: Callable[[str, AvatarReady | AvatarStatus | TurnTrace], None],
     ) -> None:
         self._on_message = on_message
-        self._pending: dict[str, tuple[str, asyncio.Future[Answer | Problem]]] = {}
+        self._pending: dict[str, tuple[str, asyncio.Future[Answer | Problem | Picture]]] = {}
         self._socket = context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -97,12 +99,26 @@ class AvatarLink:
     ) -> Answer | Problem:
         """Hand an offer over and wait for what comes back; raises `Unreachable`."""
         request = secrets.token_hex(8)
-        future: asyncio.Future[Answer | Problem] = asyncio.get_running_loop().create_future()
+        message = Offer(request=request, viewer=viewer, sdp=sdp, can_speak=can_speak)
+        answer = await self._ask(session, request, message, timeout_s)
+        if isinstance(answer, Picture):
+            raise Unreachable("the avatar answered something else")
+        return answer
+
+    async def picture(self, session: str, timeout_s: float) -> bytes:
+        """A JPEG file of what is shown; empty while nothing is. Raises `Unreachable`."""
+        request = secrets.token_hex(8)
+        answer = await self._ask(session, request, TakePicture(request=request), timeout_s)
+        return answer.jpeg if isinstance(answer, Picture) else b""
+
+    async def _ask(
+        self, session: str, request: str, message: Message, timeout_s: float
+    ) -> Answer | Problem | Picture:
+        future: asyncio.Future[Answer | Problem | Picture]
+        future = asyncio.get_running_loop().create_future()
         self._pending[request] = (session, future)
         try:
-            await self.send(
-                session, Offer(request=request, viewer=viewer, sdp=sdp, can_speak=can_speak)
-            )
+            await self.send(session, message)
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError as error:
             raise Unreachable(f"the avatar did not answer within {timeout_s:g} s") from error
@@ -129,7 +145,7 @@ class AvatarLink:
                 self._take(session, message)
 
     def _take(self, session: str, message: AnyMessage) -> None:
-        if isinstance(message, Answer | Problem):
+        if isinstance(message, Answer | Problem | Picture):
             owner, future = self._pending.get(message.request, ("", None))
             if future is not None and owner == session and not future.done():
                 future.set_result(message)

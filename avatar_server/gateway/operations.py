@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from avatar_server.gateway.access import Access
@@ -23,6 +24,16 @@ class DrainRequest(BaseModel):
     deadline_s: float = Field(
         default=300.0, ge=0, le=86_400, description="Seconds; the last sessions are then ended."
     )
+
+
+class ProcessView(BaseModel):
+    """A process of the server."""
+
+    role: str = Field(description="gateway, inference or avatar")
+    session: str
+    pid: int
+    cpu_s: float = Field(description="CPU seconds since its start.")
+    rss_bytes: int = Field(description="Resident memory; 0 where it is not known.")
 
 
 class DrainView(BaseModel):
@@ -66,6 +77,27 @@ def operation_routes(control: Control, access: Access, ring: LogRing | None) -> 
         control.lifetimes.go_on()
         access.note(request, "drain.cancel")
         return view()
+
+    @router.get("/processes", summary="CPU time and memory of every process of the server")
+    async def processes() -> list[ProcessView]:
+        return [ProcessView(**dataclasses.asdict(use)) for use in control.processes()]
+
+    @router.get(
+        "/sessions/{session}/picture",
+        summary="What a session shows now, as a small JPEG file",
+        response_class=Response,
+        responses={
+            200: {"content": {"image/jpeg": {}}, "description": "The picture."},
+            204: {"description": "Nobody watches, so nothing is drawn."},
+            **problems(s404="The session has ended.", s503="The avatar does not answer just now."),
+        },
+    )
+    async def picture(session: str) -> Response:
+        jpeg = await control.picture(session)
+        headers = {"Cache-Control": "no-store"}
+        if not jpeg:
+            return Response(None, 204, headers)
+        return Response(jpeg, 200, headers, "image/jpeg")
 
     @router.get("/logs", summary="The server's last log lines, oldest first")
     async def logs(last: Last = 200) -> list[dict[str, Any]]:

@@ -53,6 +53,13 @@ def page_routes(control: Control, previews: Previews, access: Access) -> APIRout
     async def start_page() -> FileResponse:
         return index()
 
+    @router.api_route("/admin", methods=PAGE_METHODS, include_in_schema=False)
+    async def admin_page() -> FileResponse:
+        # The page holds nothing: what it shows it asks for with the operator's key.
+        return FileResponse(
+            STATIC_DIR / "admin" / "index.html", headers={"Cache-Control": "no-cache"}
+        )
+
     @router.api_route("/s/{session}", methods=PAGE_METHODS, include_in_schema=False)
     async def session_page(session: str) -> FileResponse:
         return index()

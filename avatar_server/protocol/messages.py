@@ -65,6 +65,12 @@ class TellEnding(Message):
     seconds_left: float
 
 
+class TakePicture(Message):
+    """Give a small picture of what is shown now; the answer is a `Picture`."""
+
+    request: str
+
+
 class SetOverload(Message):
     """How much is to be saved from now on: a level of `avatar_server.capacity.overload`."""
 
@@ -98,6 +104,13 @@ class Problem(Message):
     status: int
     title: str
     detail: str
+
+
+class Picture(Message):
+    """A JPEG file; empty while nothing is drawn, since nobody watches."""
+
+    request: str
+    jpeg: bytes = b""
 
 
 class AvatarStatus(Message):
@@ -397,8 +410,8 @@ class InferenceStatus(Message):
     version: int = PROTOCOL_VERSION
 
 
-GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload | TellEnding
-AvatarToGateway = AvatarReady | Answer | Problem | AvatarStatus | TurnTrace
+GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload | TellEnding | TakePicture
+AvatarToGateway = AvatarReady | Answer | Problem | Picture | AvatarStatus | TurnTrace
 AvatarToInference = (
     OpenSession
     | CloseSession

@@ -22,10 +22,12 @@ from avatar_server.protocol.messages import (
     AvatarStatus,
     Leave,
     Offer,
+    Picture,
     Problem,
     SetOverload,
     StageSpan,
     StopAvatar,
+    TakePicture,
     TurnTrace,
     decode,
     encode,
@@ -81,6 +83,13 @@ def main() -> None:
         elif isinstance(message, Leave) and message.viewer in viewers:
             viewers.remove(message.viewer)
             send_status(socket, session, viewers)
+        elif isinstance(message, TakePicture):
+            # Imported here: it takes longer than most tests do.
+            from avatar_server.avatar.thumbnail import thumbnail_jpeg
+            from renderers.contract import I420Frame
+
+            jpeg = thumbnail_jpeg(I420Frame.empty(64, 36)) if viewers else b""
+            socket.send(encode(Picture(request=message.request, jpeg=jpeg)))
         elif isinstance(message, SetOverload):
             state = f"level {message.level}"
         elif isinstance(message, AddCandidate):
