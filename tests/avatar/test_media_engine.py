@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.packets import EncodedAudio, EncodedVideo, Encoding
+from avatar_server.avatar.thrift import Thrift
+from avatar_server.capacity.overload import OverloadLevel
 from avatar_server.clock import MonotonicClock
 from renderers.contract import I420Frame
 
@@ -132,5 +134,49 @@ async def test_figures_of_the_last_seconds_are_reported() -> None:
         assert stats.bitrate_bps > 1_000
         assert stats.keyframes >= 1
         assert stats.viewers == 1
+    finally:
+        rig.engine.close()
+
+
+class Resting:
+    """A conversation whose state a test sets."""
+
+    state = "idle"
+
+    def economise(self, *, partials: bool, brief: bool) -> None:
+        pass
+
+
+async def test_overload_takes_every_second_picture_and_coarsens_them_but_no_sound() -> None:
+    rig = Rig(MovingBar())
+    talk = Resting()
+    settings = small().video
+    thrift = Thrift(settings, rig.engine, talk)
+    try:
+        await until(lambda: len(rig.sink.video) > 10)
+        before = len(rig.sink.video)
+        thrift.set_level(OverloadLevel.NO_NEW_SESSIONS)
+        # What was on its way is let pass; the coarser pictures begin with a keyframe.
+        await until(lambda: any(frame.keyframe for frame in rig.sink.video[before:]))
+        first = before + [frame.keyframe for frame in rig.sink.video[before:]].index(True)
+        await until(lambda: len(rig.sink.video) > first + 15)
+        assert rig.engine.video_settings.crf == settings.crf + 6
+        period = 90_000 // settings.fps
+        saved = [frame.timestamp for frame in rig.sink.video[first:]]
+        assert all(timestamp % (2 * period) == 0 for timestamp in saved)
+        # Spoken to, it is drawn at the full rate again, coarse as before.
+        talk.state = "speaking"
+        thrift.tick()
+        whole = len(rig.sink.video)
+        await until(
+            lambda: any(f.timestamp % (2 * period) for f in rig.sink.video[whole:]),
+        )
+        assert rig.engine.video_settings.crf == settings.crf + 6
+        thrift.set_level(OverloadLevel.NONE)
+        assert rig.engine.video_settings == settings
+        # Every block of sound was sent, but for those that this machine left out by itself.
+        skipped = rig.engine.stats().audio_skipped_ms // 20
+        numbers = [packet.timestamp // 960 for packet in rig.sink.audio]
+        assert numbers[-1] - numbers[0] + 1 - len(numbers) <= skipped
     finally:
         rig.engine.close()
