@@ -95,7 +95,7 @@ def test_the_first_piece_of_one_reply_comes_between_the_pieces_of_another() -> N
 
             async def read(name: str, count: int) -> None:
                 running = made.start(
-                    name, lambda: pieces(name, count), stream=name, seconds_of=lambda _: 0.5
+                    name, lambda: pieces(name, count), stream=name, seconds_of=lambda _: 1.0
                 )
                 async for _ in running.results():
                     pass

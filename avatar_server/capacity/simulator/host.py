@@ -249,9 +249,11 @@ class Host:
         ms_per_tick = speaking * (own_ms + frames.encode_ms)
         ms_per_tick += (self._sessions - speaking) * frames.idle_ms
         cores = frames.fps * ms_per_tick / 1e3 + self._sessions * frames.session_cores
-        cores += self.profile.turn.gateway_cores + self._sessions * self.profile.other_cores
         cpu = self.devices[CPU]
-        cpu.set_background(min(cores, cpu.capacity))
+        cores = min(cores + self.profile.turn.gateway_cores, cpu.capacity)
+        # Others' processes have no higher priority than ours: they get no more than a half.
+        others = min(self._sessions * self.profile.other_cores, (cpu.capacity - cores) / 2)
+        cpu.set_background(cores + others)
 
     def _tick_frames(self) -> None:
         frames = self.profile.frames
@@ -278,8 +280,9 @@ class Host:
         """All frames of a tick, laid out over the cores; late are those not done by the next."""
         frames, draw = self.profile.frames, self._frames_draw
         whole = max(1, round(self.devices[CPU].capacity))
-        others = self._sessions * (frames.session_cores + self.profile.other_cores) / whole
-        speed = max(0.05, 1 - others)
+        own = self._sessions * frames.session_cores / whole
+        others = min(self._sessions * self.profile.other_cores / whole, 0.5)
+        speed = max(0.05, 1 - own - others)
         cores = [0.0] * whole
         busy = bool(self._busy or self._llm)
         for session in range(self._sessions):

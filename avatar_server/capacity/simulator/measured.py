@@ -18,6 +18,7 @@ MANY = 4
 """What the measurements were of: speech, a clause, requests at once (`capacity.stages`)."""
 GROWS = 0.4
 """Of recognition and of a clause's first piece, the part taken to grow with the length."""
+PLAYOUT_MS = 100
 CALIBRATED = "measured when the server started here, CPU time of the step alone"
 
 
@@ -61,8 +62,8 @@ def build_profile(
             "pause_ms": turns.pause_ms,
             "end_ms": turns.end_ms,
             "max_pause_ms": turns.max_pause_ms,
-            "playout_ms": 40,
-            "source": "the configuration; playout: 20 ms packets, a viewer on the same host",
+            "playout_ms": PLAYOUT_MS,
+            "source": "the configuration; playout: docs/figures.md, a viewer on the same host",
         },
         "stt": {
             "device": stages.stt_device,

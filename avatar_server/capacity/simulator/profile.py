@@ -81,11 +81,14 @@ class FrameCost(_Part):
 class TurnCourse(_Part):
     """What ends a turn, and what lies between the server and the ear."""
 
+    notice_ms: float = 40
+    """From a sample of the viewer's until voice activity of it is known: a frame of 32 ms, and the
+    way through the server."""
     pause_ms: float = 200
     end_ms: float = 300
     max_pause_ms: float = 1_200
     playout_ms: float = 60
-    """From a piece of sound to the viewer's ear."""
+    """From a piece of sound to the viewer's ear, and from their mouth to the server."""
     gateway_cores: float = 0.05
 
 

@@ -66,7 +66,8 @@ class SimSession:
     def _next_turn(self) -> None:
         turn, timeline = next(self._turns), self._host.timeline
         if turn.pause_at_s is not None:
-            noticed_s = turn.pause_at_s + self._host.profile.turn.pause_ms / 1e3
+            course = self._host.profile.turn
+            noticed_s = turn.pause_at_s + (course.pause_ms + course.notice_ms) / 1e3
             timeline.after(turn.wait_s + noticed_s, lambda: self._recognise_in_vain(turn))
         timeline.after(turn.wait_s + turn.utterance_s, lambda: self._end(turn))
 
@@ -95,7 +96,8 @@ class SimSession:
         self._replies += 1
         budget = TurnBudget(now + profile.budget_ms / 1e3)
         reply = _Reply(turn, now, result, f"{self._number}/{self._replies}", budget)
-        timeline.after(profile.turn.pause_ms / 1e3, lambda: self._recognise(reply))
+        noticed_s = (profile.turn.pause_ms + profile.turn.notice_ms) / 1e3
+        timeline.after(noticed_s, lambda: self._recognise(reply))
         timeline.after(PATIENCE_S, lambda: self._give_up(reply))
 
     # --- the end of the turn ------------------------------------------------------------------
@@ -123,7 +125,8 @@ class SimSession:
         """When the pause is long enough: shorter where the turn was judged to be complete."""
         course = self._host.profile.turn
         complete = reply.turn.complete and reply.judged is not None
-        return reply.ended_at + (course.end_ms if complete else course.max_pause_ms) / 1e3
+        silence_ms = course.end_ms if complete else course.max_pause_ms
+        return reply.ended_at + (silence_ms + course.notice_ms) / 1e3
 
     def _commit(self, reply: _Reply) -> None:
         if reply.committed or reply.over or reply.transcribed is None:

@@ -213,7 +213,7 @@ def _others_cores(load: Any) -> float:
     if not used.get("avatar"):
         # The server was on another machine.
         return 0.0
-    parts = (used.get("load"), used.get("other"))
+    parts = (used.get("load"), used.get("other"), used.get("foreign"))
     return sum(float(part) for part in parts if isinstance(part, int | float)) / 1e3
 
 

@@ -18,8 +18,9 @@ from avatar_server.inference.scheduler.usage import Usage
 
 AHEAD_S = 3.0
 """A reply with more speech buffered than this yields, whatever the policy."""
-STREAM_MARGIN_S = 0.1
-"""Speech is due this long before the buffered sound runs dry: messages and playout take time."""
+STREAM_MARGIN_S = 0.3
+"""Speech is due this long before the buffered sound runs dry: messages and playout take time, and
+one step in twenty takes longer than predicted."""
 DEFAULT_DEADLINE_S = 1.0
 """For a job whose deadline nobody knows."""
 BEST_EFFORT_DEADLINE_S = 5.0
@@ -197,16 +198,21 @@ class Scheduler:
         places = self._places(engine.device)
         if places <= 0:
             return []
-        # An engine does one step at a time: its best job stands for it.
-        best: list[Candidate] = []
-        for name, other in self._engines.items():
-            if other.device == engine.device and not other.reserved and name not in self._busy:
-                jobs = self._waiting[name].values()
-                rivals = [self._candidate(job, now) for job in jobs if self._ready(job, now)]
-                best += self._policy(rivals, now, 1)
-        for candidate in self._policy(best, now, places, self._devices[engine.device].places):
-            if candidate.job.engine == engine.name:
-                return self._batch(engine, candidate.job, ready, now)
+        rivals = [
+            self._candidate(job, now)
+            for name, other in self._engines.items()
+            if other.device == engine.device and not other.reserved and name not in self._busy
+            for job in self._waiting[name].values()
+            if self._ready(job, now)
+        ]
+        whole = self._devices[engine.device].places
+        # All of them, not the best of each engine: speech may break off behind another's step.
+        while rivals and places > 0:
+            best = self._policy(rivals, now, 1, whole)[0].job
+            if best.engine == engine.name:
+                return self._batch(engine, best, ready, now)
+            rivals = [c for c in rivals if c.job.engine != best.engine]
+            places -= 1
         return []
 
     def _places(self, device: str) -> int:

@@ -7,9 +7,13 @@ from typing import Protocol
 
 from avatar_server.inference.scheduler.jobs import Candidate
 
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 """A job this late is served as if it were heard: nobody waits for ever while others speak."""
 
+RESERVE_S = 1.0
+"""Of speech, that those being heard have left when the first sound of another is made. Without it
+a burst of replies starts them all, and then keeps none of them (`simulate`, four sessions on two
+cores: 38 gaps in 400 s without, none with it)."""
 ROUNDING_S = 1e-6
 FAIRNESS = 0.25
 """Where not all can be met, a session yields this much for every second it used of late."""
@@ -77,7 +81,9 @@ def _next(by_deadline: Sequence[Candidate], now: float, places: int) -> Candidat
         return by_deadline[0]
     best = _first_waiting(waiting, now, places)
     heard = [c for c in by_deadline if c.hard]
-    if not heard or _all_met(heard, now + best.step_s):
+    # One more reply to keep up with is begun only while those being heard have a reserve.
+    reserve_s = RESERVE_S if best.job.stream else 0.0
+    if not heard or _all_met(heard, now + best.step_s + reserve_s):
         return best
     late_for_long = now - best.due > PATIENCE_S and best.due < heard[0].due
     return best if late_for_long else heard[0]

@@ -81,12 +81,13 @@ def test_a_lone_turns_latency_is_the_sum_of_its_stages() -> None:
     profile = exact(
         frames={"draw_ms": 0, "encode_ms": 0, "idle_ms": 0, "session_cores": 0},
         turn={"gateway_cores": 0},
+        devices={"cpu": {"capacity": 2, "places": 2, "source": "a test"}},
     )
     workload = Workload(made=0.0, interrupts=0, complete=1, spread=0, pause_within=0)
     outcome = simulate(profile, 1, workload=workload)
     stt_ms = profile.stt.fixed_ms + workload.utterance_s * profile.stt.per_unit_ms
     tts_ms = profile.tts_first.fixed_ms + workload.clause_chars * profile.tts_first.per_unit_ms
-    whole = 200 + stt_ms + profile.retrieve.fixed_ms + tts_ms + profile.turn.playout_ms
+    whole = 240 + stt_ms + profile.retrieve.fixed_ms + tts_ms + profile.turn.playout_ms
     assert outcome.p50_ms == pytest.approx(whole, abs=2)
     assert outcome.answered == outcome.turns > 20
 
@@ -95,11 +96,15 @@ def test_an_incomplete_turn_waits_for_the_longest_silence() -> None:
     profile = exact()
     workload = Workload(made=0.0, interrupts=0, complete=0, spread=0, pause_within=0)
     outcome = simulate(profile, 1, workload=workload)
-    assert outcome.p50_ms == pytest.approx(1_200 + profile.turn.playout_ms, abs=2)
+    assert outcome.p50_ms == pytest.approx(1_240 + profile.turn.playout_ms, abs=2)
 
 
 def test_the_language_model_adds_its_reading_and_its_first_clause() -> None:
-    profile = exact(frames={"draw_ms": 0, "encode_ms": 0, "idle_ms": 0, "session_cores": 0})
+    profile = exact(
+        frames={"draw_ms": 0, "encode_ms": 0, "idle_ms": 0, "session_cores": 0},
+        devices={"cpu": {"capacity": 4, "places": 4, "source": "a test"}},
+        tts_first={"per_unit_ms": 0},
+    )
     known = simulate(profile, 1, workload=Workload(made=0, interrupts=0, complete=1, spread=0))
     made = simulate(profile, 1, workload=Workload(made=1, interrupts=0, complete=1, spread=0))
     llm, w = profile.llm, Workload()
@@ -156,7 +161,7 @@ def _then_nothing(few: Any) -> Any:
 
 
 def test_more_sessions_use_more_and_wait_longer() -> None:
-    outcomes = sweep(load_profile("cpu2"), [1, 4, 8], ["laxity"], duration_s=120)
+    outcomes = sweep(load_profile("cpu2"), [1, 2, 4], ["laxity"], duration_s=120)
     used = [o.utilisation["cpu"] for o in outcomes]
     assert used == sorted(used)
     p50 = [o.p50_ms or 0 for o in outcomes]

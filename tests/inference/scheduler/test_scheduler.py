@@ -96,19 +96,25 @@ def test_speech_that_is_about_to_break_off_goes_before_the_first_piece_of_anothe
 
 def test_a_reply_that_is_late_for_long_is_not_kept_out_by_those_being_heard() -> None:
     clock, scheduler = make()
-    add(scheduler, "late", session="late", stream="r0", deadline=clock.now() + 0.5)
-    for _ in range(40):
-        # Somebody else's speech is always about to break off.
-        if "one" not in run_step(scheduler, clock, 0.1, 0.05, last=False):
-            break
-        clock.advance(0.05)
-        scheduler.set_buffered("r1", 0.0)
-    else:
-        add(scheduler, "one", session="one", stream="r1")
-    add(scheduler, "one", session="one", stream="r1")
+    add(scheduler, "heard", session="one", stream="r1")
     run_step(scheduler, clock, 0.1, 0.05, last=False)
-    served = [run_step(scheduler, clock, 0.1, 0.0, last=False)[0] for _ in range(40)]
-    assert "late" in served
+    add(scheduler, "late", session="two", stream="r2", deadline=clock.now() + 0.5)
+    served = []
+    while "late" not in served:
+        # Each piece takes longer than it is heard: this reply is always about to break off.
+        served += run_step(scheduler, clock, 0.1, 0.05, last=False)
+        assert len(served) < 80
+    assert 5.0 < 0.1 * len(served) < 6.0
+
+
+def test_another_reply_is_begun_only_while_those_being_heard_have_a_reserve() -> None:
+    clock, scheduler = make()
+    add(scheduler, "heard", session="one", stream="r1")
+    run_step(scheduler, clock, 0.05, 0.8, last=False)
+    add(scheduler, "new", session="two", stream="r2", deadline=clock.now() + 2.0)
+    served = [run_step(scheduler, clock, 0.05, 0.8, last=False)[0] for _ in range(3)]
+    assert served[0] == "heard"
+    assert "new" in served
 
 
 def test_of_replies_being_heard_the_one_that_runs_dry_first_goes_first() -> None:
