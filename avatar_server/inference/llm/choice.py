@@ -9,7 +9,7 @@ from avatar_server.inference.llm.router.routes import Decision
 
 ANSWERED = "answer"
 """Stands for all routes that the language model answers in its usual way."""
-UNCLEAR_FROM = 0.5
+UNCLEAR_FROM = 0.6
 """Less sure than this that an utterance is unclear, it is answered: being asked back for nothing is
 worse than an answer beside the point."""
 

@@ -16,7 +16,7 @@ from avatar_server.inference.llm.router.joint import JointReader
 from avatar_server.inference.llm.router.operator import Background, OperatorRoutes
 from avatar_server.inference.llm.router.quick import quick_route
 from avatar_server.inference.llm.router.resolve import merge
-from avatar_server.inference.llm.router.routes import UNCLEAR, Decision, Route, Turn
+from avatar_server.inference.llm.router.routes import UNCLEAR, Decision, Route, Turn, asks
 from avatar_server.inference.llm.router.views import Vectors, make_views
 from avatar_server.paths import assets_dir, cache_dir
 
@@ -53,6 +53,7 @@ class EmbeddingRouter:
         self._operator = operator
         self._ask_back_below = ask_back_below
         self._vectors = Vectors(encoder, REMEMBERED_TEXTS)
+        self._routes: dict[str, str] = {}
 
     @classmethod
     def shipped(cls, encoder: Encoder, weights: Path | None = None) -> EmbeddingRouter:
@@ -89,13 +90,7 @@ class EmbeddingRouter:
         if (quick := quick_route(text)) is not None:
             return Decision(quick, 1.0, False, text, False, {quick: 1.0})
         recent = list(history[-REMEMBERED_TURNS:])
-        self._vectors.add([turn.text for turn in recent if turn.role == "user"] + [text])
-        routed = [
-            replace(turn, route=self._alone(turn.text))
-            if turn.role == "user" and turn.route is None
-            else turn
-            for turn in recent
-        ]
+        routed = self._routed(recent)
         context = Context.of(routed)
         told = (context.request, context.last_user, context.reply)
         self._vectors.add([text, *(turn.text for turn in told if turn is not None)])
@@ -103,9 +98,28 @@ class EmbeddingRouter:
         own = self._operator.chances(text, self._vectors[text]) if self._operator else {}
         return self._decision(text, context, chances, own)
 
+    def _routed(self, history: list[Turn]) -> list[Turn]:
+        """The history with routes where they were missing, as far back as the latest request."""
+        out = list(history)
+        for place in range(len(out) - 1, -1, -1):
+            turn = out[place]
+            if turn.role == "user":
+                if turn.route is None:
+                    out[place] = turn = replace(turn, route=self._alone(turn.text))
+                if turn.route is not None and asks(turn.route):
+                    break
+        return out
+
     def _alone(self, text: str) -> str:
-        views = make_views([(text, Context(None, None, None))], self._vectors)
-        return self._head.labels[int(self._head.scores(views)[0].argmax())].rstrip("+")
+        """The route of an earlier turn, as if nothing had been said before it."""
+        if (known := self._routes.get(text)) is None:
+            self._vectors.add([text])
+            chances = self._chances(text, Context(None, None, None), ())
+            known = max(chances, key=lambda label: chances[label]).rstrip("+")
+            while len(self._routes) >= REMEMBERED_TEXTS:
+                del self._routes[next(iter(self._routes))]
+            self._routes[text] = known
+        return known
 
     def _chances(self, text: str, context: Context, history: Sequence[Turn]) -> Mapping[str, float]:
         """Probability of each built-in label, those that continue with a "+"."""

@@ -56,19 +56,21 @@ class _Layer:
     attended: _Norm
     thought: _Norm
 
-    def __call__(self, x: FloatArray, heads: int) -> FloatArray:
+    def __call__(self, x: FloatArray, heads: int, first: int | None = None) -> FloatArray:
+        """(pieces, width) to the same; with `first`, only of so many pieces at the beginning."""
         length, width = x.shape
         both = x @ self.attend
         both += self.attend_bias
         # (3, heads, length, width of a head)
         split = both.reshape(length, 3, heads, -1).transpose(1, 2, 0, 3)
         query, key, value = split
-        scores = query @ key.transpose(0, 2, 1)
+        x = x[:first]
+        scores = query[:, :first] @ key.transpose(0, 2, 1)
         scores *= (width // heads) ** -0.5
         scores -= scores.max(axis=2, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=2, keepdims=True)
-        seen = (scores @ value).transpose(1, 0, 2).reshape(length, width) @ self.mix
+        seen = (scores @ value).transpose(1, 0, 2).reshape(len(x), width) @ self.mix
         seen += self.mix_bias
         seen += x
         x = self.attended(seen)
@@ -111,13 +113,15 @@ class AdaptedEncoder:
             ) from error
 
     def scores(self, ids: list[int], segments: Sequence[int]) -> FloatArray:
-        """(labels,): log-odds of each; `segments` says of each piece in which it is (0: the
-        utterance)."""
-        kinds = np.array(segments)
-        x = self.lower(ids) + self._segments[kinds]
-        for layer in self._layers[self._from :]:
-            x = layer(x, self._weights.heads)
-        pooled = np.concatenate([x[0], x[kinds == 0].mean(axis=0)])
+        """(labels,): log-odds of each; `segments` says of each piece in which it is: 0, the
+        utterance, comes first."""
+        heads, own = self._weights.heads, segments.count(0)
+        x = self.lower(ids) + self._segments[list(segments)]
+        for layer in self._layers[self._from : -1]:
+            x = layer(x, heads)
+        # The utterance comes first, and of the last layer's output only that is looked at.
+        x = self._layers[-1](x, heads, own)
+        pooled = np.concatenate([x[0], x.mean(axis=0)])
         out: FloatArray = (self._head @ pooled + self._head_bias) * self.temperature
         return out
 
