@@ -57,6 +57,7 @@ def examine(settings: Settings, *, measure: bool = True) -> Diagnosis:
         "clock": software.clock,
         "priority": lambda: software.priority(settings),
         "http port": lambda: network.http_port(settings),
+        "udp ports": lambda: network.udp_ports(settings),
         "addresses": lambda: network.addresses(settings),
         "stun and turn": lambda: network.ice_servers(settings),
     }

@@ -12,6 +12,7 @@ import ifaddr
 from aioice import stun
 
 from avatar_server.config import Settings
+from avatar_server.config.network import parse_ports
 from avatar_server.doctor.check import Check, failed, passed
 from avatar_server.gateway.exposure import NotSafe, check_exposure, tls_context
 from avatar_server.gateway.guards import is_loopback
@@ -32,6 +33,37 @@ def http_port(settings: Settings) -> Iterator[Check]:
             yield passed("http port", f"{where} is free (port {listener.getsockname()[1]})")
     except CannotListen as error:
         yield failed("http port", f"{where} cannot be used", str(error))
+
+
+def udp_ports(settings: Settings) -> Iterator[Check]:
+    """Whether ports of the range for media are free."""
+    text = settings.media.udp_ports
+    if text is None:
+        yield passed("udp ports", "any that the system gives; a firewall must let all through")
+        return
+    ports = parse_ports(text)
+    taken = [port for port in ports if not _is_free(port)]
+    needed = settings.sessions.max_viewers
+    free = len(ports) - len(taken)
+    found = f"{text}: {free} of {len(ports)} free"
+    if free < needed:
+        yield failed(
+            "udp ports",
+            found,
+            f"Widen media.udp_ports: a session of {needed} viewers needs {needed} ports on each "
+            "address.",
+        )
+    else:
+        yield passed("udp ports", found)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def addresses(settings: Settings) -> Iterator[Check]:

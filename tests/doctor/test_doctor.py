@@ -184,6 +184,18 @@ def test_a_taken_port_is_told() -> None:
     assert "--port" in check.fix
 
 
+def test_a_range_with_too_few_free_ports_is_told() -> None:
+    assert only(network.udp_ports(settings()), "udp ports").ok
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("", 0))
+        port = taken.getsockname()[1]
+        media, sessions = {"udp_ports": f"{port}"}, {"max_viewers": 1}
+        check = only(network.udp_ports(settings(media=media, sessions=sessions)), "udp ports")
+    assert not check.ok
+    assert "0 of 1 free" in check.found
+    assert "media.udp_ports" in check.fix
+
+
 def test_opening_to_others_without_tls_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
