@@ -47,6 +47,7 @@ class Audience:
 
     def add(self, viewer: str, can_speak: bool) -> None:
         """A viewer has come."""
+        self.remove(viewer)
         listener = None
         if can_speak:
 
@@ -61,7 +62,8 @@ class Audience:
     def remove(self, viewer: str) -> bool:
         """A viewer is gone; False where they were not there."""
         known = viewer in self._listeners
-        self._listeners.pop(viewer, None)
+        if (listener := self._listeners.pop(viewer, None)) is not None:
+            listener.close()
         return known
 
     def can_speak(self, viewer: str) -> bool:

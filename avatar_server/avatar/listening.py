@@ -161,6 +161,12 @@ class Listener:
         """Samples `start`..`end` of the stream, as far as they are kept."""
         return self._ring.take(start, end)
 
+    def close(self) -> None:
+        """Nothing more is delivered, and a megabyte of sound does not wait for the collector."""
+        self._deaf = True
+        self._deliver = lambda frame: None
+        self._ring = SampleRing(0)
+
     def _look(self, frame: NDArray[np.int16], end: int, at: float) -> None:
         if self._deaf:
             return

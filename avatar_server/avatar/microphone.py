@@ -109,6 +109,8 @@ class Microphone:
         decoder.sample_rate = AUDIO_RATE_HZ
         decoder.layout = "mono"
         decoder.format = "s16"
+        # By default each decoder would keep threads of its own for what takes 0.1 ms.
+        decoder.thread_count = 1
         self._decoder = decoder
         self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SPEECH_RATE_HZ)
         self._rest = np.zeros(0, np.int16)
@@ -118,6 +120,10 @@ class Microphone:
     def lost(self) -> int:
         """Packets given up so far."""
         return self._buffer.lost
+
+    def close(self) -> None:
+        """Free the decoder now: what holds this may lie about until the collector comes."""
+        del self._decoder, self._resampler
 
     def feed(self, sequence: int, timestamp: int, payload: bytes) -> Iterator[NDArray[np.int16]]:
         """The pieces (int16, shape (320,), 20 ms) that are complete with this packet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,23 @@ _CONTEXT_SAMPLES = 64
 _STATE_SHAPE = (1, 1, 128)
 
 
+@lru_cache(maxsize=4)
+def _model(path: Path) -> onnxruntime.InferenceSession:
+    """The model, once in a process: what it remembers of a stream is outside it."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        str(path), sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    inputs = {item.name for item in session.get_inputs()}
+    if inputs != {"input", "h", "c"}:
+        raise ValueError(f"{path} is not a Silero VAD v6 model: its inputs are {inputs}")
+    return session
+
+
 class Vad:
     """One stream's detector: the model with its recurrent state.
 
@@ -23,17 +41,7 @@ class Vad:
 
     def __init__(self, path: Path) -> None:
         """`path` is the ONNX file. Raises `ValueError` where it is another model."""
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            str(path), sess_options=options, providers=["CPUExecutionProvider"]
-        )
-        inputs = {item.name for item in self._session.get_inputs()}
-        if inputs != {"input", "h", "c"}:
-            raise ValueError(f"{path} is not a Silero VAD v6 model: its inputs are {inputs}")
+        self._session = _model(path)
         self._input = np.zeros((1, _CONTEXT_SAMPLES + FRAME_SAMPLES), dtype=np.float32)
         self._h = np.zeros(_STATE_SHAPE, dtype=np.float32)
         self._c = np.zeros(_STATE_SHAPE, dtype=np.float32)

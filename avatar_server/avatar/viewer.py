@@ -186,7 +186,10 @@ class Viewer:
         """End the connection and free sockets, tasks and threads."""
         self.stop_media()
         self._connection.remove_all_listeners()
-        await self._connection.close()
+        try:
+            await self._connection.close()
+        finally:
+            self._microphone.close()
 
     def _on_state(self) -> None:
         state = self._connection.connectionState
