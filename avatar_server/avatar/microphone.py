@@ -7,11 +7,13 @@ and browsers spend no bits on it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 import av
+import av.filter
 import numpy as np
 from numpy.typing import NDArray
 
@@ -109,11 +111,10 @@ class Microphone:
         decoder.sample_rate = AUDIO_RATE_HZ
         decoder.layout = "mono"
         decoder.format = "s16"
-        # By default each decoder would keep threads of its own for what takes 0.1 ms.
-        decoder.thread_count = 1
         self._decoder = decoder
-        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SPEECH_RATE_HZ)
+        self._resampler = _resampler()
         self._rest = np.zeros(0, np.int16)
+        self._samples = 0
         self._nothing = b""
 
     @property
@@ -172,8 +173,30 @@ class Microphone:
             return sound
         frame = av.AudioFrame.from_ndarray(sound.reshape(1, -1), format="s16", layout="mono")
         frame.sample_rate = AUDIO_RATE_HZ
-        parts = [made.to_ndarray().reshape(-1) for made in self._resampler.resample(frame)]
+        frame.time_base = Fraction(1, AUDIO_RATE_HZ)
+        frame.pts = self._samples
+        self._samples += len(sound)
+        self._resampler.push(frame)
+        parts = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                parts.append(self._resampler.pull().to_ndarray().reshape(-1))
         return np.concatenate(parts) if parts else sound[:0]
+
+
+def _resampler() -> av.filter.Graph:
+    """48 to 16 kHz. As `av.AudioResampler`, but that keeps two threads for each viewer."""
+    graph = av.filter.Graph()
+    graph.threads = 1
+    source = graph.add_abuffer(
+        sample_rate=AUDIO_RATE_HZ,
+        format="s16",
+        layout="mono",
+        time_base=Fraction(1, AUDIO_RATE_HZ),
+    )
+    wanted = f"sample_rates={SPEECH_RATE_HZ}:sample_fmts=s16:channel_layouts=mono"
+    graph.link_nodes(source, graph.add("aformat", wanted), graph.add("abuffersink")).configure()
+    return graph
 
 
 def _difference(a: int, b: int, bits: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from fractions import Fraction
 
 import av
@@ -285,3 +287,13 @@ def test_a_hole_of_one_packet_is_no_pause_and_a_long_one_is_silence() -> None:
 )
 def test_the_length_of_a_packet_is_read_from_its_first_bytes(payload: bytes, samples: int) -> None:
     assert packet_samples(payload) == samples
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
+def test_a_microphone_keeps_no_threads() -> None:
+    packet = tone_packets(2)[0]
+    before = len(os.listdir("/proc/self/task"))
+    microphones = [Microphone() for _ in range(10)]
+    for microphone in microphones:
+        list(microphone.feed(0, 0, packet))
+    assert len(os.listdir("/proc/self/task")) <= before

@@ -63,3 +63,15 @@ def test_less_than_a_frame_has_no_probabilities(vad: Vad) -> None:
 def test_another_model_is_refused(model_store: ModelStore) -> None:
     with pytest.raises(ValueError, match="not a Silero VAD"):
         Vad(model_store.path("smart-turn-v3.2"))
+
+
+def test_viewers_share_the_model_but_not_what_it_heard(
+    model_store: ModelStore, speech: NDArray[np.int16]
+) -> None:
+    alone, one, other = (Vad(model_store.path("silero-vad")) for _ in range(3))
+    assert one._session is other._session
+    noise = np.random.default_rng(1).normal(0, 2_000, FRAME_SAMPLES).astype(np.int16)
+    for frame in _frames(speech)[:20]:
+        expected = alone.probability(frame)
+        assert one.probability(frame) == pytest.approx(expected, abs=1e-5)
+        other.probability(noise)
