@@ -81,6 +81,8 @@ class MediaStats:
     keyframes: int = 0
     audio_skipped_ms: int = 0
     viewers: int = 0
+    drawing_s: float = 0.0
+    """CPU time that drawing has taken since the start."""
 
 
 class MediaEngine:
@@ -107,6 +109,7 @@ class MediaEngine:
         self._threads: list[threading.Thread] = []
         self._frames = 0
         self._late = 0
+        self._drawing_s = 0.0
         self._keyframes = 0
         self._audio_skipped = 0
         self._told_stall_at = float("-inf")
@@ -208,6 +211,7 @@ class MediaEngine:
             keyframes=self._keyframes,
             audio_skipped_ms=self._audio_skipped * 1000 // AUDIO_RATE_HZ,
             viewers=self.fanout.viewers,
+            drawing_s=self._drawing_s,
         )
 
     def _viewers_changed(self, keyframes: frozenset[Encoding]) -> None:
@@ -309,6 +313,7 @@ class MediaEngine:
                 self.fanout.publish(encoded)
             if made:
                 self._sent.append((self._clock.now(), sum(encoded.size for encoded in made)))
+            self._drawing_s += rendered - started
             self._render_ms.append((rendered - started) * 1e3)
             self._encode_ms.append((time.thread_time() - rendered) * 1e3)
             self._frames += 1

@@ -18,14 +18,25 @@ logger = logging.getLogger(__name__)
 
 _SYLLABLE_S = 0.12
 _CLAUSE_S = 3.6
+_REPLY_S = 2 * _CLAUSE_S
+_LISTEN_S = 7.2
+"""A talk: a reply of two clauses, then as long a question. In `bench turn`'s conversations the
+avatar speaks for about half of the time."""
+TALK_S = _REPLY_S + _LISTEN_S
+"""Seconds of one reply and one question."""
 _CYCLE = (1, 10, 4, 11, 7, 13, 9, 12, 2, 14, 0)
 """Visemes in turn: open and closed mouths alternate as in speech."""
 
 
 class Clip:
-    """A `MediaSource`: the first shipped avatar in the middle of a long reply."""
+    """A `MediaSource`: the first shipped avatar.
 
-    def __init__(self, settings: VideoSettings) -> None:
+    `talk`: it speaks and listens in turn, half of the time each, as in a conversation. Otherwise
+    it is in the middle of an endless reply, which is harsher than any use.
+    """
+
+    def __init__(self, settings: VideoSettings, talk: bool = False) -> None:
+        self._talk = talk
         self.name, self._renderer = _first_avatar(settings)
         self._animator = Animator(seed=1)
         self._animator.set_attitude(Attitude.SPEAKING, 0.0)
@@ -41,14 +52,21 @@ class Clip:
         self._at = 0
 
     def pull_audio(self, samples: int) -> NDArray[np.int16]:
+        if self._talk and not self._speaks(self._at / 48_000):
+            self._at += samples
+            return np.zeros(samples, np.int16)
         at = np.arange(self._at, self._at + samples) % len(self._voice)
         self._at += samples
         return self._voice[at]
 
     def draw(self, media_time: float, frame: I420Frame) -> bool:
+        if self._talk:
+            attitude = Attitude.SPEAKING if self._speaks(media_time) else Attitude.LISTENING
+            self._animator.set_attitude(attitude, media_time)
         while self._clauses * _CLAUSE_S <= media_time + _CLAUSE_S:
             start = self._clauses * _CLAUSE_S
-            if start > media_time - _CLAUSE_S:
+            heard = not self._talk or self._speaks(start)
+            if heard and start > media_time - _CLAUSE_S:
                 self._animator.add_speech(start, self._visemes, self._energy)
             self._clauses += 1
         self._animator.pose(media_time, self._pose)
@@ -56,6 +74,10 @@ class Clip:
 
     def close(self) -> None:
         self._renderer.close()
+
+    @staticmethod
+    def _speaks(media_time: float) -> bool:
+        return media_time % TALK_S < _REPLY_S
 
 
 def rgb_frames(settings: VideoSettings, count: int) -> list[NDArray[np.uint8]]:

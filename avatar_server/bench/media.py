@@ -18,6 +18,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.bench.clip import TALK_S
+
 _REPLY_TIMEOUT_S = 120.0
 """The longest command loads an avatar (some seconds) and measures each step."""
 _SETTLE_S = 1.5
@@ -79,13 +81,18 @@ def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) 
 
     - `render_ms`, `convert_ms`, `encode_ms`: each step of one frame; `static_ms`: the packets of a
       picture that did not change; `stock_convert_ms`: RGB to I420 as the usual path does it.
-    - `session_cpu_ms_per_s`: the whole process with one viewer, drawing included;
-      `media_cpu_ms_per_s`: the part of it that draws and encodes.
-    - `viewer_cpu_ms_per_s` {"1", "4", "16"}: all the rest of the process, by viewer;
-      `further_viewer_cpu_ms_per_s` {"4", "16"}: what each viewer after the first adds to it.
+    - `session_cpu_ms_per_s`: everything in the avatar process with one viewer, in a talk: the
+      avatar listens and speaks, half of the time each. Of it `session_parts_cpu_ms_per_s`
+      {"drawing", "encoding", "audio", "sending"}.
+    - `reply_session_cpu_ms_per_s`: the same in the middle of an endless reply that runs through all
+      mouth shapes, which no conversation does; `reply_parts_cpu_ms_per_s`. All that follows is
+      measured in that reply, since the usual path plays it, too.
+    - `viewer_cpu_ms_per_s` {"1", "4", "16"}: all but drawing, encoding and Opus, by viewer;
+      `further_viewer_cpu_ms_per_s` {"4", "16"}: what each viewer after the first adds.
     - `stock_vp8_session_cpu_ms_per_s`, `stock_h264_session_cpu_ms_per_s`: the usual path with
       one viewer, drawing not included. It costs as much again for each further viewer.
-    - `ratio_*`: the usual path's cost by ours, for the first viewer and for a further one.
+    - `ratio_*_first_viewer`: the usual path's cost by ours in the same reply, drawing included in
+      neither; `ratio_*_session`: by all of ours, drawing included; `ratio_*_further_viewer`.
     - `loop_lag_p95_ms` with the most viewers; `packets_per_s` and `bytes_per_s` by viewer, as
       they arrived; `late_frames_per_s`.
 
@@ -101,20 +108,21 @@ def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) 
 async def _bench(seconds: float, counts: list[int]) -> dict[str, Any]:
     async with _child("media_server") as server:
         figures = await server.ask(do="pieces")
-    by_count = await _measure_path("ours", counts, seconds)
+    (talk,) = await _measure_path("talk", [1], max(seconds, TALK_S))
+    by_count = await _measure_path("reply", counts, seconds)
     first, most = by_count[0], by_count[-1]
-    rest = {
-        count: at["cpu_ms_per_s"] - at["media_cpu_ms_per_s"]
-        for count, at in zip(counts, by_count, strict=True)
-    }
-    loop_cost = {str(count): cost / count for count, cost in rest.items()}
+    sending = {count: _parts(at)["sending"] for count, at in zip(counts, by_count, strict=True)}
     further = {
-        str(count): (cost - rest[1]) / (count - 1) for count, cost in rest.items() if count > 1
+        str(count): (cost - sending[1]) / (count - 1)
+        for count, cost in sending.items()
+        if count > 1
     }
     figures |= {
-        "session_cpu_ms_per_s": first["cpu_ms_per_s"],
-        "media_cpu_ms_per_s": first["media_cpu_ms_per_s"],
-        "viewer_cpu_ms_per_s": loop_cost,
+        "session_cpu_ms_per_s": talk["cpu_ms_per_s"],
+        "session_parts_cpu_ms_per_s": _parts(talk),
+        "reply_session_cpu_ms_per_s": first["cpu_ms_per_s"],
+        "reply_parts_cpu_ms_per_s": _parts(first),
+        "viewer_cpu_ms_per_s": {str(count): cost / count for count, cost in sending.items()},
         "further_viewer_cpu_ms_per_s": further,
         "loop_lag_p95_ms": most["loop_lag_p95_ms"],
         "loop_lag_p50_ms": most["loop_lag_p50_ms"],
@@ -123,6 +131,7 @@ async def _bench(seconds: float, counts: list[int]) -> dict[str, Any]:
         "packets_per_s": most["received_packets_per_s"] / counts[-1],
         "bytes_per_s": most["received_octets_per_s"] / counts[-1],
     }
+    ours = first["cpu_ms_per_s"]
     for codec in ("VP8", "H264"):
         (stock,) = await _measure_path(codec, [1], seconds)
         cost = stock["cpu_ms_per_s"]
@@ -130,11 +139,23 @@ async def _bench(seconds: float, counts: list[int]) -> dict[str, Any]:
         figures[f"stock_{name}_session_cpu_ms_per_s"] = cost
         figures[f"stock_{name}_fps"] = stock["frames_per_s"]
         figures[f"stock_{name}_bytes_per_s"] = stock["received_octets_per_s"]
-        figures[f"ratio_{name}_first_viewer"] = cost / figures["session_cpu_ms_per_s"]
+        figures[f"ratio_{name}_session"] = cost / ours
+        figures[f"ratio_{name}_first_viewer"] = cost / (ours - first["drawing_cpu_ms_per_s"])
         if further:
             figures[f"ratio_{name}_further_viewer"] = cost / further[str(counts[-1])]
     rounded: dict[str, Any] = _rounded(figures)
     return rounded
+
+
+def _parts(measured: dict[str, float]) -> dict[str, float]:
+    """Where the process's CPU time went."""
+    audio, drawing = measured["audio_cpu_ms_per_s"], measured["drawing_cpu_ms_per_s"]
+    return {
+        "drawing": drawing,
+        "encoding": measured["video_cpu_ms_per_s"] - drawing,
+        "audio": audio,
+        "sending": measured["cpu_ms_per_s"] - measured["video_cpu_ms_per_s"] - audio,
+    }
 
 
 def _rounded(value: Any) -> Any:
@@ -164,9 +185,8 @@ async def _measure_path(path: str, counts: list[int], seconds: float) -> list[di
                 measured[f"received_{key}_per_s"] = (after[key] - before[key]) / seconds
             # On a machine too busy for all frames the cost is that of the frames not left out.
             scale = _FPS / min(measured["frames_per_s"], _FPS)
-            for key in ("cpu_ms_per_s", "media_cpu_ms_per_s"):
-                if key in measured:
-                    measured[key] *= scale
+            for key in [key for key in measured if key.endswith("cpu_ms_per_s")]:
+                measured[key] *= scale
             results.append(measured)
         await viewers.ask(do="leave")
     return results
@@ -187,10 +207,23 @@ def print_table(figures: dict[str, Any]) -> None:
     console.print(frame)
     costs = Table("CPU ms per second", "this server", "usual, VP8", "usual, H.264")
     vp8, h264 = (figures[f"stock_{c}_session_cpu_ms_per_s"] for c in ("vp8", "h264"))
-    ours = figures["session_cpu_ms_per_s"]
+    parts = figures["session_parts_cpu_ms_per_s"]
     costs.add_row(
-        "session with one viewer",
+        "a talk with one viewer, all in", f"{figures['session_cpu_ms_per_s']:.0f}", "", ""
+    )
+    for name, cost in parts.items():
+        costs.add_row(f"  of it {name}", f"{cost:.0f}", "", "")
+    ours = figures["reply_session_cpu_ms_per_s"]
+    drawing = figures["reply_parts_cpu_ms_per_s"]["drawing"]
+    costs.add_row(
+        "an endless reply with one viewer",
         f"{ours:.0f}",
+        f"({figures['ratio_vp8_session']:.1f}x)",
+        f"({figures['ratio_h264_session']:.1f}x)",
+    )
+    costs.add_row(
+        "the same without drawing",
+        f"{ours - drawing:.0f}",
         f"{vp8:.0f} ({figures['ratio_vp8_first_viewer']:.1f}x)",
         f"{h264:.0f} ({figures['ratio_h264_first_viewer']:.1f}x)",
     )

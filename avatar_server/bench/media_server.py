@@ -59,8 +59,8 @@ class Side(Protocol):
 class Ours:
     """The product's path: drawn to I420, encoded once, sent by the lean sender."""
 
-    def __init__(self, settings: MediaSettings) -> None:
-        self.clip = Clip(settings.video)
+    def __init__(self, settings: MediaSettings, talk: bool) -> None:
+        self.clip = Clip(settings.video, talk)
         self._fanout = Fanout(asyncio.get_running_loop())
         self.engine = MediaEngine(settings, self.clip, MonotonicClock(), self._fanout)
         self._peers = Peers(settings, 64, self.engine, self._fanout, _Nobody())
@@ -75,7 +75,9 @@ class Ours:
             "frames": stats.frames,
             "late_frames": stats.late_frames,
             "packets": sum(s["packets"] for s in self._peers.stats().values()),
-            "media_cpu_s": _media_cpu_s(),
+            "audio_cpu_s": _thread_cpu_s("media-audio"),
+            "video_cpu_s": _thread_cpu_s("media-video"),
+            "drawing_cpu_s": stats.drawing_s,
         }
 
     async def close(self) -> None:
@@ -144,11 +146,11 @@ class _Nobody:
     def on_audio(self, viewer: str, pcm: NDArray[np.int16]) -> None: ...
 
 
-def _media_cpu_s() -> float:
-    """CPU time of the threads that draw and encode."""
+def _thread_cpu_s(name: str) -> float:
+    """CPU time of the threads of that name."""
     total = 0.0
     for thread in threading.enumerate():
-        if thread.name.startswith("media-") and thread.ident is not None:
+        if thread.name == name and thread.ident is not None:
             total += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
     return total
 
@@ -171,8 +173,8 @@ async def _measure(side: Side, seconds: float) -> dict[str, float]:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     figures = {f"{key}_per_s": (after[key] - before[key]) / wall for key in before}
-    if "media_cpu_s" in before:
-        figures["media_cpu_ms_per_s"] = 1e3 * figures.pop("media_cpu_s_per_s")
+    for key in [key for key in before if key.endswith("_cpu_s")]:
+        figures[key.replace("_cpu_s", "_cpu_ms_per_s")] = 1e3 * figures.pop(f"{key}_per_s")
     return figures | {
         "cpu_ms_per_s": 1e3 * cpu / wall,
         "loop_lag_p50_ms": 1e3 * float(np.percentile(lags, 50)),
@@ -233,7 +235,10 @@ async def serve() -> None:
             reply: dict[str, Any] = {}
             if kind == "start":
                 path = command["path"]
-                side = Ours(settings) if path == "ours" else Stock(settings, path)
+                if path in ("talk", "reply"):
+                    side = Ours(settings, talk=path == "talk")
+                else:
+                    side = Stock(settings, path)
                 gc.collect()
                 gc.freeze()
             elif kind == "pieces":
