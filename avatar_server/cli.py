@@ -410,6 +410,31 @@ def bench_render_command(
     report_figures(figures, json_file)
 
 
+@bench_app.command("browser")
+def bench_browser_command(
+    seconds: Annotated[float, typer.Option(min=1, max=3_600, help="How long, for each path.")] = 60,
+    paths: Annotated[
+        list[str] | None,
+        typer.Option("--path", help="ours, stock-vp8 or stock-h264; repeat. Default: all."),
+    ] = None,
+    browser: Annotated[str | None, typer.Option(help="A Chromium; default: what is found.")] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """What a headless Chromium shows of a session: frames, freezes, and how old each is."""
+    check_json_file(json_file)
+    from avatar_server.bench.browser import PATHS, bench_browser, print_table
+    from avatar_server.bench.children import BenchError
+
+    try:
+        figures = bench_browser(
+            seconds, paths or PATHS, browser, progress=lambda line: print(line, file=sys.stderr)
+        )
+    except BenchError as error:
+        raise stop_with(str(error), WRONG_USE) from error
+    print_table(figures)
+    report_figures(figures, json_file)
+
+
 def check_json_file(path: Path | None) -> None:
     """Exit code 2 where the file could not be written at the end of a long measurement."""
     if path is not None and not path.parent.is_dir():

@@ -8,69 +8,19 @@ Times are CPU times, which a busy machine inflates less than wall time, but stil
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.bench.children import child
 from avatar_server.bench.clip import TALK_S
 
-_REPLY_TIMEOUT_S = 120.0
-"""The longest command loads an avatar (some seconds) and measures each step."""
 _SETTLE_S = 1.5
 """After a join, before measuring: keyframes and handshakes are over by then."""
 _FPS = 30
-
-
-class BenchError(RuntimeError):
-    """A child process of the benchmark failed."""
-
-
-class _Child:
-    """A child process that answers one JSON line with one."""
-
-    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
-        self._process = process
-        self._name = name
-
-    async def ask(self, **command: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        async with asyncio.timeout(_REPLY_TIMEOUT_S):
-            line = await self._process.stdout.readline()
-        if not line:
-            raise BenchError(f"{self._name} ended during {command['do']!r}; its error is above")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
-
-
-@asynccontextmanager
-async def _child(name: str) -> Any:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        f"avatar_server.bench.{name}",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=1 << 22,
-    )
-    try:
-        yield _Child(process, name)
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(5):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) -> dict[str, Any]:
@@ -106,7 +56,7 @@ def bench_media(seconds: float = 10, viewers: int | Sequence[int] = (1, 4, 16)) 
 
 
 async def _bench(seconds: float, counts: list[int]) -> dict[str, Any]:
-    async with _child("media_server") as server:
+    async with child("media_server") as server:
         figures = await server.ask(do="pieces")
     (talk,) = await _measure_path("talk", [1], max(seconds, TALK_S))
     by_count = await _measure_path("reply", counts, seconds)
@@ -167,8 +117,8 @@ def _rounded(value: Any) -> Any:
 async def _measure_path(path: str, counts: list[int], seconds: float) -> list[dict[str, Any]]:
     results = []
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(_child("media_server"))
-        viewers = await stack.enter_async_context(_child("media_viewers"))
+        server = await stack.enter_async_context(child("media_server"))
+        viewers = await stack.enter_async_context(child("media_viewers"))
         await server.ask(do="start", path=path)
         present = 0
         for count in counts:
@@ -240,12 +190,3 @@ def print_table(figures: dict[str, Any]) -> None:
         f"{figures['packets_per_s']:.0f} packets/s, {8e-3 * figures['bytes_per_s']:.0f} kbit/s; "
         f"{figures['fps']:.1f} frames/s, {figures['late_frames_per_s']:.1f} late"
     )
-
-
-def run(json_path: Path | None = None, seconds: float = 10) -> dict[str, Any]:
-    """Measure, print the table, and write the figures to `json_path` where one is given."""
-    figures = bench_media(seconds)
-    print_table(figures)
-    if json_path is not None:
-        json_path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return figures

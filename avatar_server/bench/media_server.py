@@ -30,9 +30,11 @@ from numpy.typing import NDArray
 from avatar_server.avatar.encoder import H264Encoder
 from avatar_server.avatar.encoder.base import wrap_i420
 from avatar_server.avatar.fanout import Fanout
-from avatar_server.avatar.media import MediaEngine
+from avatar_server.avatar.media import MediaEngine, MediaSource
 from avatar_server.avatar.peers import Peers
+from avatar_server.avatar.rtc_internals import offer_loopback
 from avatar_server.bench.clip import Clip, rgb_frames
+from avatar_server.bench.stamp import stamp
 from avatar_server.clock import MonotonicClock
 from avatar_server.config import MediaSettings
 from avatar_server.protocol.events import PageEvent
@@ -59,10 +61,11 @@ class Side(Protocol):
 class Ours:
     """The product's path: drawn to I420, encoded once, sent by the lean sender."""
 
-    def __init__(self, settings: MediaSettings, talk: bool) -> None:
+    def __init__(self, settings: MediaSettings, talk: bool, stamped: bool) -> None:
         self.clip = Clip(settings.video, talk)
+        source = Stamped(self.clip) if stamped else self.clip
         self._fanout = Fanout(asyncio.get_running_loop())
-        self.engine = MediaEngine(settings, self.clip, MonotonicClock(), self._fanout)
+        self.engine = MediaEngine(settings, source, MonotonicClock(), self._fanout)
         self._peers = Peers(settings, 64, self.engine, self._fanout, _Nobody())
         self.engine.start()
 
@@ -86,10 +89,25 @@ class Ours:
         self.clip.close()
 
 
+class Stamped:
+    """A source with the time of drawing in the corner of each picture."""
+
+    def __init__(self, source: MediaSource) -> None:
+        self._source = source
+        self.pull_audio = source.pull_audio
+
+    def draw(self, media_time: float, frame: I420Frame) -> bool:
+        began = time.time()
+        self._source.draw(media_time, frame)
+        stamp(frame.y, began)
+        return True
+
+
 class Stock:
     """The usual aiortc path: an RGB array a frame, encoded by the library for each viewer."""
 
-    def __init__(self, settings: MediaSettings, codec: str) -> None:
+    def __init__(self, settings: MediaSettings, codec: str, stamped: bool) -> None:
+        self._stamped = stamped
         self._frames = rgb_frames(settings.video, _STOCK_FRAMES)
         self._codec = codec
         self._connections: list[RTCPeerConnection] = []
@@ -98,13 +116,14 @@ class Stock:
     async def offer(self, viewer: str, sdp: str) -> str:
         connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._connections.append(connection)
-        track = _RgbTrack(self._frames)
+        track = _RgbTrack(self._frames, self._stamped)
         self._tracks.append(track)
         connection.addTrack(AudioStreamTrack())
         video = connection.addTransceiver(track, "sendonly")
         codecs = RTCRtpSender.getCapabilities("video").codecs
         video.setCodecPreferences([c for c in codecs if c.name == self._codec])
         await connection.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
+        offer_loopback(connection)
         await connection.setLocalDescription(await connection.createAnswer())
         return str(connection.localDescription.sdp)
 
@@ -116,17 +135,19 @@ class Stock:
 
 
 class _RgbTrack(VideoStreamTrack):
-    def __init__(self, frames: list[NDArray[np.uint8]]) -> None:
+    def __init__(self, frames: list[NDArray[np.uint8]], stamped: bool) -> None:
         super().__init__()
+        self._stamped = stamped
         self._frames = frames
         self.sent = 0
 
     async def recv(self) -> VideoFrame:
         pts, time_base = await self.next_timestamp()
         turn = self.sent % (2 * len(self._frames))
-        frame = VideoFrame.from_ndarray(
-            self._frames[min(turn, 2 * len(self._frames) - 1 - turn)], format="rgb24"
-        )
+        pixels = self._frames[min(turn, 2 * len(self._frames) - 1 - turn)]
+        if self._stamped:
+            stamp(pixels)
+        frame = VideoFrame.from_ndarray(pixels, format="rgb24")
         frame.pts, frame.time_base = pts, time_base
         self.sent += 1
         return frame
@@ -235,10 +256,11 @@ async def serve() -> None:
             reply: dict[str, Any] = {}
             if kind == "start":
                 path = command["path"]
+                stamped = command.get("stamped", False)
                 if path in ("talk", "reply"):
-                    side = Ours(settings, talk=path == "talk")
+                    side = Ours(settings, path == "talk", stamped)
                 else:
-                    side = Stock(settings, path)
+                    side = Stock(settings, path, stamped)
                 gc.collect()
                 gc.freeze()
             elif kind == "pieces":
