@@ -1,6 +1,6 @@
 // The receiving end of `avatar-server bench browser`. See stamp.py for what is read.
 window.bench = (() => {
-  const CELL = 16, BITS = 32;
+  const CELL = 16, BITS = 32, FULL_WIDTH = 1280;
   const pc = new RTCPeerConnection();
   const video = document.createElement("video");
   const canvas = document.createElement("canvas");
@@ -11,7 +11,10 @@ window.bench = (() => {
   let latencies = [], unread = 0, shown = 0, longestGap = 0, lastShown = null;
 
   function readStamp() {
-    context.drawImage(video, 0, 0, canvas.width, CELL, 0, 0, canvas.width, CELL);
+    // A viewer with a slow link is sent a smaller picture, and the time in it with it.
+    const scale = video.videoWidth / FULL_WIDTH;
+    const [width, height] = [canvas.width * scale, CELL * scale];
+    context.drawImage(video, 0, 0, width, height, 0, 0, canvas.width, CELL);
     const { data } = context.getImageData(0, CELL / 2, canvas.width, 1);
     let word = 0n;
     for (let bit = 0; bit < BITS; bit += 1) {
