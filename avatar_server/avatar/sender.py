@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _MAX_UNSENT_BYTES = 262_144
 """Bytes that the socket would not take; with more, packets wait in the viewer's own queue."""
 _REPORT_INTERVAL_S = 1.0
+_MOST_REPORTED = 10_000
+"""Of more packets no report is: their counter has begun anew."""
 _FIRST_REPORTS_S = 0.2
 """The first reports follow quickly, so that sound and picture are in step from the start."""
 
@@ -75,7 +77,7 @@ class LeanSender:
         self.codec_name = ""
         self.started: Callable[[], None] = lambda: None
         self.keyframe_wanted: Callable[[], None] = lambda: None
-        self.loss_reported: Callable[[float], None] = lambda _: None
+        self.loss_reported: Callable[[float, int], None] = lambda share, packets: None
         self.bandwidth_reported: Callable[[float], None] = lambda _: None
         self._timeline = timeline
         self._clock = clock
@@ -100,6 +102,7 @@ class LeanSender:
         self._send_time_at: int | None = None
         self._report_task: asyncio.Task[None] | None = None
         self._last_report = (0, 0.0)
+        self._reported = (0, 0)
 
     # What RTCPeerConnection and RTCRtpTransceiver call.
 
@@ -137,7 +140,8 @@ class LeanSender:
         # megabyte of payloads must not.
         self._history.clear()
         self.started = self.keyframe_wanted = lambda: None
-        self.loss_reported = self.bandwidth_reported = lambda _: None
+        self.loss_reported = lambda share, packets: None
+        self.bandwidth_reported = lambda _: None
         self.transport._unregister_rtp_sender(self)
         if self._report_task is not None:
             self._report_task.cancel()
@@ -186,6 +190,10 @@ class LeanSender:
         self.stats.packets += 1
         self.stats.octets += len(payload)
         self._send_rtp(header + payload)
+
+    def forget_sent(self) -> None:
+        """What was sent so far is not sent again: a keyframe follows that needs none of it."""
+        self._history.clear()
 
     def _header(
         self, payload_type: int, marker: bool, sequence: int, timestamp: int, ssrc: int
@@ -249,7 +257,14 @@ class LeanSender:
         if report.lsr and report.lsr == middle:
             trip = self._clock.now() - sent_at - report.dlsr / 65536
             self.stats.round_trip_ms = max(0.0, trip * 1e3)
-        self.loss_reported(self.stats.fraction_lost)
+        highest, lost = self._reported
+        packets = report.highest_sequence - highest
+        self._reported = report.highest_sequence, report.packets_lost
+        # From the totals: the share that a report gives is of the time since the one before it,
+        # which may have been lost itself.
+        if highest and 0 < packets < _MOST_REPORTED:
+            share = (report.packets_lost - lost) / packets
+            self.loss_reported(min(1.0, max(0.0, share)), packets)
 
     async def _run_reports(self) -> None:
         for delay in (0.0, _FIRST_REPORTS_S, _FIRST_REPORTS_S):

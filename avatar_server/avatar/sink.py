@@ -8,6 +8,7 @@ from collections.abc import Callable
 from avatar_server.avatar.fanout import Fanout, VideoQueue
 from avatar_server.avatar.layers import LayerPolicy
 from avatar_server.avatar.packets import (
+    MAX_PAYLOAD_BYTES,
     EncodedAudio,
     EncodedVideo,
     Encoding,
@@ -20,6 +21,11 @@ _BURST_PACKETS = 16
 _BURST_INTERVAL_S = 0.003
 """A keyframe is spread over some milliseconds: 16 packets every 3 ms are 50 Mbit/s, which is
 smooth for a network's queues, and leaves the event loop time for other viewers between."""
+_SLOW_BURST_PACKETS = 2
+_SLOW_LINK_SHARE = 2.5
+_SLOW_LINK_BPS = 400_000
+"""On a slow link a keyframe that comes all at once overflows the queue before it and is lost. The
+viewer's estimate, or this, is what arrives on average: a keyframe may come that much faster."""
 _BLOCKED_RETRY_S = 0.01
 """How soon a socket that took no more is tried again."""
 _ASK_AGAIN_S = 0.75
@@ -95,6 +101,9 @@ class ViewerSink:
                 return
             self._layer = frame.layer
             self.moves += 1
+            if self._video is not None:
+                # A slow link is not to be kept busy with the picture that was too much for it.
+                self._video.forget_sent()
             self._update(set())
         self._newest = frame.timestamp
         if not self.queue.push(frame):
@@ -113,7 +122,7 @@ class ViewerSink:
 
     def _follow(self, video: LeanSender, policy: LayerPolicy) -> None:
         now = self._loop.time
-        video.loss_reported = lambda lost: self.move(policy.on_loss(now(), lost))
+        video.loss_reported = lambda lost, of: self.move(policy.on_loss(now(), lost, of))
         video.bandwidth_reported = lambda bps: self.move(policy.on_estimate(now(), bps))
 
     def _encoding(self, layer: Layer) -> Encoding:
@@ -152,11 +161,19 @@ class ViewerSink:
         if not video.writable():
             self._timer = self._loop.call_later(_BLOCKED_RETRY_S, self._pump)
             return
-        for _ in range(_BURST_PACKETS):
+        burst, interval_s = self._pace(video)
+        for _ in range(burst):
             item = self.queue.pop()
             if item is None:
                 return
             frame, payload, last = item
             video.send_payload(payload, frame.timestamp, last)
         if len(self.queue):
-            self._timer = self._loop.call_later(_BURST_INTERVAL_S, self._pump)
+            self._timer = self._loop.call_later(interval_s, self._pump)
+
+    def _pace(self, video: LeanSender) -> tuple[int, float]:
+        """Packets to send at once, and the seconds to wait after them."""
+        if self._layer == "full":
+            return _BURST_PACKETS, _BURST_INTERVAL_S
+        rate = _SLOW_LINK_SHARE * (video.stats.remb_bps or _SLOW_LINK_BPS)
+        return _SLOW_BURST_PACKETS, _SLOW_BURST_PACKETS * 8 * MAX_PAYLOAD_BYTES / rate

@@ -32,7 +32,6 @@ from avatar_server.avatar.encoder.base import wrap_i420
 from avatar_server.avatar.fanout import Fanout
 from avatar_server.avatar.media import MediaEngine, MediaSource
 from avatar_server.avatar.peers import Peers
-from avatar_server.avatar.rtc_internals import offer_loopback
 from avatar_server.bench.clip import Clip, rgb_frames
 from avatar_server.bench.stamp import stamp
 from avatar_server.clock import MonotonicClock
@@ -123,7 +122,6 @@ class Stock:
         codecs = RTCRtpSender.getCapabilities("video").codecs
         video.setCodecPreferences([c for c in codecs if c.name == self._codec])
         await connection.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
-        offer_loopback(connection)
         await connection.setLocalDescription(await connection.createAnswer())
         return str(connection.localDescription.sdp)
 

@@ -181,7 +181,8 @@ class Client:
         await self.video.receiver._send_rtcp_pli(self.payload_ssrc)
 
     def ask_again_as_browsers_do(self) -> None:
-        """From now on ask for a lost packet until it comes, and for a keyframe after a second.
+        """From now on ask for a lost packet until it comes, and after a second without a picture
+        begin anew with a keyframe.
 
         aiortc asks for it once, and waits for it until 512 more have come.
         """
@@ -189,16 +190,18 @@ class Client:
 
     async def _run_nacks(self) -> None:
         receiver: Any = self.video.receiver
-        since: dict[int, float] = {}
+        seen, seen_at = 0, 0.0
         while True:
             await asyncio.sleep(0.05)
             now = asyncio.get_running_loop().time()
-            missing = receiver._RTCRtpReceiver__nack_generator.missing
-            since = {number: since.get(number, now) for number in missing}
-            if since and now - min(since.values()) > 1.0:
+            if len(self.pictures) != seen:
+                seen, seen_at = len(self.pictures), now
+            nacks = receiver._RTCRtpReceiver__nack_generator
+            missing = nacks.missing
+            if now - seen_at > 1.0 and nacks.max_seq is not None:
+                seen_at = now
                 missing.clear()
-                at = receiver._RTCRtpReceiver__nack_generator.max_seq
-                receiver._RTCRtpReceiver__jitter_buffer = _From(at)
+                receiver._RTCRtpReceiver__jitter_buffer = _From(nacks.max_seq)
                 await self.ask_keyframe()
             elif missing:
                 await receiver._send_rtcp_nack(self.payload_ssrc, sorted(missing))

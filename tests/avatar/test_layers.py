@@ -25,7 +25,7 @@ class Viewer:
         for second in range(seconds):
             if estimates:
                 self.policy.on_estimate(self.now, estimates[second % len(estimates)])
-            self.layers.append(self.policy.on_loss(self.now, loss))
+            self.layers.append(self.policy.on_loss(self.now, loss, 60))
             self.now += 1.0
 
 
@@ -100,6 +100,23 @@ def test_where_the_estimate_says_there_is_room_it_does_not_wait_long() -> None:
     assert viewer.layers[-1] == "low"
     viewer.see(6, 0.0, 2_000_000)
     assert viewer.layers[-1] == "full"
+
+
+def test_a_few_packets_lost_by_chance_at_the_start_are_no_reason() -> None:
+    policy = LayerPolicy(ENOUGH)
+    assert policy.on_loss(0.2, 0.3, 20) == "full"
+    assert policy.on_loss(0.5, 0.3, 15) == "full"
+    assert policy.on_loss(1.5, 0.05, 50) == "full"
+
+
+def test_reports_that_come_with_every_request_count_for_the_packets_they_are_of() -> None:
+    policy = LayerPolicy(ENOUGH)
+    # Half of 50 packets a second is lost, and each second half of ten reports says so.
+    layers = [policy.on_loss(k / 10, float(k % 2), 5) for k in range(60)]
+    assert layers.index("low") <= 35
+    policy = LayerPolicy(ENOUGH)
+    # One packet in twenty.
+    assert {policy.on_loss(k / 10, 0.5 * (k % 10 == 0), 5) for k in range(600)} == {"full"}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(50e3, 5e6)), max_size=400))

@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 import pytest
-from lossy_link import Link, Relay
 
 from avatar_server.bench.browser import bench_browser, find_browser
 from avatar_server.bench.children import BenchError
+from tests.avatar.lossy_link import Link, Relay
 
 try:
     find_browser()
@@ -68,7 +68,8 @@ def test_over_a_slow_link_the_picture_in_a_browser_stays_fluent(rate_bps: int) -
         await asyncio.sleep(0)
 
     figures = ours(12, relay, slow_down)
-    assert figures["fps"] >= 0.9 * figures["server_fps"]
-    assert figures["longest_gap_ms"] <= 1_500
+    # The move to the smaller picture, with what the link lost before it, is within the 12 s.
+    assert figures["fps"] >= 0.75 * figures["server_fps"]
+    assert figures["longest_gap_ms"] <= 1_000
     if rate_bps < 400_000:
         assert figures["size"] == [640, 360]
