@@ -25,7 +25,8 @@ _SLOW_BURST_PACKETS = 2
 _SLOW_LINK_SHARE = 2.5
 _SLOW_LINK_BPS = 400_000
 """On a slow link a keyframe that comes all at once overflows the queue before it and is lost. The
-viewer's estimate, or this, is what arrives on average: a keyframe may come that much faster."""
+viewer's estimate, or this, is what arrives on average: a keyframe may come that much faster. An
+estimate below is not believed: pictures must never come slower than they are made."""
 _BLOCKED_RETRY_S = 0.01
 """How soon a socket that took no more is tried again."""
 _ASK_AGAIN_S = 0.75
@@ -175,5 +176,5 @@ class ViewerSink:
         """Packets to send at once, and the seconds to wait after them."""
         if self._layer == "full":
             return _BURST_PACKETS, _BURST_INTERVAL_S
-        rate = _SLOW_LINK_SHARE * (video.stats.remb_bps or _SLOW_LINK_BPS)
+        rate = _SLOW_LINK_SHARE * max(_SLOW_LINK_BPS, video.stats.remb_bps or 0)
         return _SLOW_BURST_PACKETS, _SLOW_BURST_PACKETS * 8 * MAX_PAYLOAD_BYTES / rate
