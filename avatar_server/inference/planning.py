@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections import OrderedDict
@@ -90,6 +91,7 @@ class Planner:
         self._latest: OrderedDict[str, Decision] = OrderedDict()
         self._asked = 0
         self._said = ""
+        self._expected: list[HistoryItem] = []
         self._answered: tuple[tuple[object, ...], Direct | Generate] | None = None
 
     async def plan(self, text: str, history: Sequence[HistoryItem], mark: Mark) -> Plan:
@@ -156,10 +158,20 @@ class Planner:
         """Make the call; what is to be said."""
         return await self._tools.speak(call.tool, call.values, call.language)
 
-    def said(self, text: str) -> None:
-        """A reply is complete; it may be asked for again."""
-        if text.strip():
-            self._said = text
+    async def foresee(self, text: str) -> None:
+        """Decide about words that are still being said: where they turn out to be all, and the
+        last reply was heard whole, the decision is there at once. Best effort."""
+        if self._decide is not None and text.strip():
+            with contextlib.suppress(EngineError, OverloadedError):
+                await self.decide(text, self._expected)
+
+    def said(self, text: str, history: Sequence[HistoryItem], reply: str) -> None:
+        """`reply` to `text` is complete; it may be asked for again."""
+        if reply.strip():
+            self._said = reply
+        asked = HistoryItem(role="user", text=text)
+        answered = HistoryItem(role="assistant", text=reply)
+        self._expected = [*history, asked, *([answered] if reply.strip() else [])]
 
     def _turn(self, item: HistoryItem) -> Turn:
         decision = self._latest.get(item.text) if item.role == "user" else None

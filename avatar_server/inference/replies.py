@@ -143,7 +143,7 @@ class ReplyMaker:
         finally:
             if early is not None:
                 await early.drop()
-        planner.said(progress.text)
+        planner.said(text, history, progress.text)
         progress.emotion = responder.emotion(text, progress.text)
         self._end()
         said = HistoryItem(role="assistant", text=progress.text)

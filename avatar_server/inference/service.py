@@ -373,6 +373,8 @@ class InferenceService:
                 timing=timing,
             ),
         )
+        if partial and session.planner is not None:
+            await session.planner.foresee(result.text)
 
     async def _check_end_of_turn(self, session: _Session, message: CheckEndOfTurn) -> None:
         pcm = _samples(message.pcm)

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import numpy as np
 import pytest
 
 from avatar_server.inference.llm.engine import EngineError, LlmRequest
@@ -26,6 +27,8 @@ from avatar_server.protocol.messages import (
     ReplyEnd,
     Respond,
     SessionOpened,
+    Transcribe,
+    Transcript,
 )
 from tests.inference.test_inference_service import Bench, run
 
@@ -180,6 +183,23 @@ def test_the_same_words_are_decided_once() -> None:
             again = await reply(made, "who are you", job="2")
             assert len(router.asked) == 1
             assert again.stages_ms["route"] == 0.0
+
+    run(test)
+
+
+def test_what_is_still_being_said_is_decided_already() -> None:
+    async def test() -> None:
+        async with talking({}) as (made, router):
+            first = await reply(made, "who are you", job="1")
+            # The stand-in for recognition hears how long the sound is.
+            sound = np.zeros(3_200, np.int16).tobytes()
+            made.say(Transcribe(session="s", job="p", purpose="partial", pcm=sound))
+            heard = await made.wait_for(lambda m: isinstance(m, Transcript) and m.job == "p")
+            await asyncio.sleep(0.3)
+            assert router.asked[-1][0] == heard.text
+            end = await reply(made, heard.text, (USER, "who are you"), (ASSISTANT, first.text))
+            assert len(router.asked) == 2
+            assert end.stages_ms["route"] == 0.0
 
     run(test)
 
