@@ -146,3 +146,22 @@ def test_the_worker_refuses_calls_beyond_its_bound() -> None:
         held.set()
         worker.close()
     assert accepted == [True, True, False, False]
+
+
+def test_a_listener_that_is_closed_keeps_and_delivers_nothing() -> None:
+    waiting: list[Callable[[], None]] = []
+
+    class Later:
+        def submit(self, call: Callable[[], None]) -> bool:
+            waiting.append(call)
+            return True
+
+    frames: list[VoiceFrame] = []
+    listener = Listener(LoudnessDetector, Later(), frames.append, 10.0)
+    listener.add(tone(0.5, 16_000), 0.5)
+    assert waiting
+    listener.close()
+    for call in waiting:
+        call()
+    assert frames == []
+    assert len(listener.take(0, 8_000)) == 0
