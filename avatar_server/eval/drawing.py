@@ -44,7 +44,7 @@ def comparison(results: Mapping[str, Mapping[str, Any]]) -> Table:
             ],
         )
     row(
-        "CPU ms p50 / p95",
+        "ms p50 / p95 (CPU, or passed)",
         [f"{e['latency_ms']['p50']:.1f} / {e['latency_ms']['p95']:.1f}" for e in engines],
     )
     return table
