@@ -101,22 +101,29 @@ def mouth_key(pose: Pose) -> Key:
     """
     weights = np.minimum(np.maximum(pose.visemes, _NONE), _ALL)
     total = float(weights.sum())
-    shape = MouthShape(*np.dot(weights, SHAPES).tolist())
-    if total > 1.0:
-        shape = MouthShape(*(value / total for value in shape))
-    extra = min(max(pose.jaw, 0.0), 1.0) * (1.0 - 0.85 * shape.press) * (1.0 - 0.7 * shape.tuck)
+    values = np.dot(weights, SHAPES if total <= 1.0 else SHAPES / np.float32(total)).tolist()
+    gap, jaw, width, rounded, lift, tuck, press, upper, lower, tongue, tip, back, _ = values
+    extra = min(max(pose.jaw, 0.0), 1.0) * (1.0 - 0.85 * press) * (1.0 - 0.7 * tuck)
     smile = min(max(pose.smile, 0.0), 1.0) - min(max(pose.frown, 0.0), 1.0)
+    happy = max(smile, 0.0)
     # A broad smile parts the lips over the upper teeth, unless a sound needs them otherwise.
-    beam = max(0.0, smile - 0.5) * 2.0 * (1.0 - shape.press) * (1.0 - shape.round)
-    shape = shape._replace(
-        gap=max(shape.gap, shape.gap * 0.6 + 32.0 * extra, 9.0 * beam),
-        jaw=max(shape.jaw, shape.jaw * 0.5 + 0.8 * extra),
-        upper=max(shape.upper, min(1.0, 0.7 * extra) * (1 - shape.round), beam),
-        width=shape.width + 0.34 * max(smile, 0.0) * (1 - shape.round) - 0.06 * max(-smile, 0.0),
-        lift=max(shape.lift, 4.0 * beam) + 1.2 * max(smile, 0.0) * min(1.0, shape.gap / 8),
-        smile=smile,
+    beam = max(0.0, smile - 0.5) * 2.0 * (1.0 - press) * (1.0 - rounded)
+    shape = (
+        max(gap, gap * 0.6 + 32.0 * extra, 9.0 * beam),
+        max(jaw, jaw * 0.5 + 0.8 * extra),
+        width + 0.34 * happy * (1 - rounded) - 0.06 * max(-smile, 0.0),
+        rounded,
+        max(lift, 4.0 * beam) + 1.2 * happy * min(1.0, gap / 8),
+        tuck,
+        press,
+        max(upper, min(1.0, 0.7 * extra) * (1 - rounded), beam),
+        lower,
+        tongue,
+        tip,
+        back,
+        smile,
     )
-    return tuple(round(value / step) for value, step in zip(shape, _STEPS, strict=True))
+    return tuple([round(value / step) for value, step in zip(shape, _STEPS, strict=True)])
 
 
 def shape_of(key: Key) -> MouthShape:

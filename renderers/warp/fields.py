@@ -13,7 +13,7 @@ from renderers.warp.arrays import Array
 CELL_PX = 8
 """Distance between field nodes: the fields are smooth over 30 px and more."""
 
-HOLD_PX = 0.25
+HOLD_PX = 0.3
 """A head that has moved by less than this since it was last drawn is left where it is. A resting
 head drifts by 0.1 px a frame: it then steps at 15 Hz by what an eye does not resolve (and an
 encoder's motion vectors do not either), at half the cost."""

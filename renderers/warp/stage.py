@@ -152,15 +152,18 @@ class WarpStage:
         np.greater(rows, STEEP * CELL_PX, out=self._steep)
 
     def _sample(self, off: Array, patience: Array) -> Rect:
-        # A cell's far pixels lie halfway to the next one, which may move more than it does.
-        np.maximum(off, cv2.dilate(off, _AROUND) * 0.5, out=off)
         due: NDArray[np.bool_] = off > patience
+        far = off > TOGETHER_PX
+        # A cell's far pixels lie halfway to the next one, which may move more than it does. (Where
+        # the next one may wait, so may what lies towards it.)
+        np.multiply(off, due, out=off)
+        due |= cv2.dilate(off, _AROUND) * 0.5 > patience
         last = due & (patience >= PATIENCE_PX[1])
         if last.any():
             for first in range(0, len(due), BAND_CELLS):
                 band = slice(first, first + BAND_CELLS)
                 if last[band].any():
-                    due[band] |= off[band] > TOGETHER_PX
+                    due[band] |= far[band]
         steep = due & self._steep
         steep &= patience < ROUGH_PX
         rects = _rects(due)
@@ -187,22 +190,29 @@ class WarpStage:
 def _rects(cells: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
     """Rectangles (top, bottom, left, right) that cover all set cells, from top to bottom."""
     rows, columns = cells.shape
-    blocks = np.logical_or.reduceat(cells, np.arange(0, rows, BLOCK_CELLS), axis=0)
+    padded = np.zeros((-(-rows // BLOCK_CELLS) * BLOCK_CELLS, columns), np.bool_)
+    padded[:rows] = cells
+    blocks: NDArray[np.bool_] = np.asarray(padded.reshape(-1, BLOCK_CELLS, columns).any(axis=1))
     lefts, rights = blocks.argmax(axis=1).tolist(), blocks[:, ::-1].argmax(axis=1).tolist()
     rects: list[tuple[int, int, int, int]] = []
-    for block in np.flatnonzero(blocks.any(axis=1)).tolist():
-        left, right = lefts[block], columns - rights[block]
-        top = block * BLOCK_CELLS
-        bottom = min(top + BLOCK_CELLS, rows)
-        if rects:
-            above = rects[-1]
-            low, high = min(above[2], left), max(above[3], right)
-            apart = (above[1] - above[0]) * (above[3] - above[2]) + (bottom - top) * (right - left)
-            together = (bottom - above[0]) * (high - low)
-            if together - apart < CALL_CELLS and bottom - above[0] <= STRIP_CELLS:
-                rects[-1] = (above[0], bottom, low, high)
-                continue
-        rects.append((top, bottom, left, right))
+    top, bottom, left, right = 0, -rows, 0, 0
+    for block, wanted in enumerate(blocks[np.arange(len(lefts)), lefts].tolist()):
+        if not wanted:
+            continue
+        first, last = lefts[block], columns - rights[block]
+        start = block * BLOCK_CELLS
+        end = start + BLOCK_CELLS
+        low = first if first < left else left
+        high = last if last > right else right
+        apart = (bottom - top) * (right - left) + BLOCK_CELLS * (last - first)
+        if end - top <= STRIP_CELLS and (end - top) * (high - low) - apart < CALL_CELLS and rects:
+            left, right, bottom = low, high, end
+            rects[-1] = (top, bottom, left, right)
+        else:
+            top, bottom, left, right = start, end, first, last
+            rects.append((top, bottom, left, right))
+    if rects:
+        rects[-1] = (top, min(bottom, rows), left, right)
     return rects
 
 
