@@ -96,7 +96,9 @@ class EmbeddingRouter:
         self._vectors.add([text, *(turn.text for turn in told if turn is not None)])
         chances = self._chances(text, context, recent)
         own = self._operator.chances(text, self._vectors[text]) if self._operator else {}
-        return self._decision(text, context, chances, own)
+        decision = self._decision(text, context, chances, own)
+        self._remember(text, decision.route)
+        return decision
 
     def _routed(self, history: list[Turn]) -> list[Turn]:
         """The history with routes where they were missing, as far back as the latest request."""
@@ -111,15 +113,19 @@ class EmbeddingRouter:
         return out
 
     def _alone(self, text: str) -> str:
-        """The route of an earlier turn, as if nothing had been said before it."""
+        """The route of an earlier turn: as it was decided then, or as if it had come first."""
         if (known := self._routes.get(text)) is None:
             self._vectors.add([text])
             chances = self._chances(text, Context(None, None, None), ())
             known = max(chances, key=lambda label: chances[label]).rstrip("+")
-            while len(self._routes) >= REMEMBERED_TEXTS:
-                del self._routes[next(iter(self._routes))]
-            self._routes[text] = known
+            self._remember(text, known)
         return known
+
+    def _remember(self, text: str, route: str) -> None:
+        self._routes.pop(text, None)
+        while len(self._routes) >= REMEMBERED_TEXTS:
+            del self._routes[next(iter(self._routes))]
+        self._routes[text] = route
 
     def _chances(self, text: str, context: Context, history: Sequence[Turn]) -> Mapping[str, float]:
         """Probability of each built-in label, those that continue with a "+"."""

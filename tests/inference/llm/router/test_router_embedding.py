@@ -226,6 +226,19 @@ def test_routes_are_learnt_from_their_examples_and_the_background_is_encoded_onc
     assert shipped.with_routes([Route("goodbye", "is leaving")], tmp_path) is shipped
 
 
+def test_what_was_decided_before_is_the_route_of_an_earlier_turn(encoder: Encoder) -> None:
+    router = EmbeddingRouter.shipped(encoder)
+    lamp = asked("turn on the lamp in the kitchen")
+    first = router.decide("the other one", lamp)
+    assert (first.route, first.continuation) == ("command", True)
+    # Alone "the other one" asks for nothing, and nothing could continue it.
+    before = [Turn("user", "the other one"), Turn("assistant", "It is on.")]
+    assert router.decide("make it a bit brighter", before).continuation
+    assert (
+        not EmbeddingRouter.shipped(encoder).decide("make it a bit brighter", before).continuation
+    )
+
+
 class CountingEncoder:
     """Counts what is encoded."""
 
