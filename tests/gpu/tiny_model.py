@@ -20,10 +20,10 @@ SPECIAL = (
     "<|video_pad|>",
 )
 CHAT_TEMPLATE = (
-    "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{%- endfor -%}"
-    "{%- if add_generation_prompt -%}<|im_start|>assistant\n"
-    "{%- if enable_thinking is defined and enable_thinking is false -%}"
-    "<think>\n\n</think>\n\n{%- else -%}<think>\n{%- endif -%}{%- endif -%}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\\n\\n</think>\\n\\n' }}{% else %}{{ '<think>\\n' }}{% endif %}{% endif %}"
 )
 """As the real one in what matters here: thinking is on unless it is switched off."""
 TEXT = (
