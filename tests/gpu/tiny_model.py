@@ -74,14 +74,16 @@ def make_model(folder: Path, seed: int = 7) -> Path:
         "hidden_size": 64,
         "num_hidden_layers": 4,
         "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        # A block of the cache holds as many tokens of attention as fit into one state of a linear
+        # layer. Wide attention and few linear heads make it 128, so that short prompts hit, too.
         "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
         # The kernels are written for this size only.
         "linear_key_head_dim": 128,
         "linear_value_head_dim": 128,
         "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
+        "linear_num_value_heads": 2,
         "num_experts": 8,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 32,
