@@ -54,9 +54,16 @@ def chosen(labels: Sequence[str], label: str) -> LabelScores:
     return LabelScores({name: 0.0 if name == label else -math.inf for name in labels}, exact=False)
 
 
-def from_text(labels: Sequence[str], text: str) -> LabelScores | None:
-    """The label that a reply begins with, the longest of several; None where there is none."""
+def from_text(labels: Sequence[str], text: str, *, whole: bool = True) -> LabelScores | None:
+    """The label that a reply begins with, the longest of several; None where there is none.
+
+    With `whole` false more of the reply may come: None, too, where it may become another label.
+    """
     said = text.strip().casefold()
+    if not whole and any(
+        label.casefold().startswith(said) and len(label) > len(said) for label in labels
+    ):
+        return None
     found = [label for label in labels if said.startswith(label.casefold())]
     return chosen(labels, max(found, key=len)) if found else None
 

@@ -38,7 +38,7 @@ MAX_LINE_BYTES = 1_000_000
 """An event longer than this is no chat chunk; reading on would only fill memory."""
 TOP_LOGPROBS = 20
 """The most that the API allows."""
-LABEL_TOKENS = 16
+LABEL_TOKENS = 64
 """Bound for a label that had to be written out; one token tells of most."""
 OPTIONAL_FIELDS: dict[str, Any] = {
     # Engines that think first would be silent for seconds.
@@ -132,6 +132,8 @@ class OpenAiEngine:
                 if not text and (scores := from_top(request.labels, piece.top)) is not None:
                     return scores
                 text += piece.text
+                if (choice := from_text(request.labels, text, whole=False)) is not None:
+                    return choice
         if (choice := from_text(request.labels, text)) is not None:
             return choice
         raise EngineError(f"{self.description} answered {text!r}, which is none of the labels")

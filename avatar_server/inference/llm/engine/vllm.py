@@ -113,7 +113,8 @@ class VllmEngine:
             output = await self._last(request, params)
             told = output.outputs[0].logprobs[0]
             return LabelScores({label: told[token].logprob for label, token in single.items()})
-        longest = max(len(ids) for ids in labels.values())
+        # The model may spell a label in other, shorter tokens than the tokeniser would.
+        longest = max(len(label.encode()) for label in labels)
         params = self._sampling(longest + 1, [], temperature=0.0, choice=list(request.labels))
         text = (await self._last(request, params)).outputs[0].text
         if text in labels:

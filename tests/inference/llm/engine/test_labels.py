@@ -51,6 +51,16 @@ def test_a_reply_in_words_chooses_the_longest_label_it_begins_with() -> None:
     assert from_text(("A", "B"), "well, A") is None
 
 
+def test_a_reply_that_goes_on_chooses_only_what_cannot_become_another_label() -> None:
+    labels = ("stop", "stop it")
+    assert from_text(labels, "stop", whole=False) is None
+    assert from_text(labels, "sto", whole=False) is None
+    for text, label in (("stop it now", "stop it"), ("stop, now", "stop")):
+        scores = from_text(labels, text, whole=False)
+        assert scores is not None
+        assert scores.best == label
+
+
 def test_probabilities_are_among_the_labels_only() -> None:
     scores = LabelScores({"A": math.log(0.03), "B": math.log(0.01)})
     assert scores.probabilities() == pytest.approx({"A": 0.75, "B": 0.25})
