@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from avatar_server.inference.llm.retrieval import SentenceEncoder
-from avatar_server.inference.llm.router import EmbeddingRouter, Turn
+from avatar_server.inference.llm.router import EmbeddingRouter, Turn, load_examples
 from avatar_server.inference.llm.router.joint import (
     MOST_BEFORE,
     MOST_UTTERANCE,
@@ -22,7 +22,7 @@ from avatar_server.inference.llm.router.joint import (
     told,
 )
 from avatar_server.inference.llm.router.pieces import Pieces
-from avatar_server.inference.llm.router.transformer import AdaptedEncoder
+from avatar_server.inference.llm.router.quantized import QuantizedLinear
 from avatar_server.inference.llm.router.weights import Weights, WeightsError
 from avatar_server.models import ModelStore
 from avatar_server.paths import assets_dir
@@ -58,18 +58,33 @@ def test_pieces_are_those_that_the_model_was_trained_with(weights: Path) -> None
     assert pieces.ids("what is the weather") == [2367, 83, 70, 92949]
 
 
-def test_the_encoder_finds_the_same_meaning_in_two_languages(weights: Path) -> None:
-    """Weights read wrongly would give noise: the published layers alone are tried."""
-    published = Weights(weights)
-    encoder = AdaptedEncoder(published, ADAPTER)
-    vectors = []
-    for text in ("set a timer for ten minutes", "十分のタイマーをかけて", "why is the sky blue"):
-        states = encoder.lower([published.start, *published.pieces.ids(text), published.end])
-        mean = states.mean(axis=0)
-        vectors.append(mean / np.linalg.norm(mean))
-    timer, same, sky = vectors
-    assert np.isfinite(timer).all()
-    assert timer @ same > timer @ sky
+def test_the_scores_are_those_of_the_network_that_was_trained(reader: JointReader) -> None:
+    """As PyTorch computed them in training, in the order of the reader's labels."""
+    rows = {row.id: row for row in load_examples(assets_dir() / "eval" / "routing-train.jsonl")}
+    for name, trained in {
+        "en-train-travel-013": [0.37, 5.06, -0.6, -0.34, -2.44, -0.97, -0.71, 0.22, -0.91],
+        "en-train-avatar-012": [-0.27, 4.97, -1.09, -0.82, -1.19, -1.16, -0.08, 0.87, -1.12],
+        "ja-train-0752": [2.25, -0.12, -2.17, -1.69, -0.18, -1.91, -1.84, 2.45, 1.27],
+        "ja-train-0857": [-0.83, 2.58, -2.31, -1.77, 1.35, -1.44, -1.31, 3.97, -0.29],
+    }.items():
+        row = rows[name]
+        scores = reader.encoder.scores(*reader.sequence(row.text, row.history))
+        # Eight bits are not thirty-two.
+        assert np.abs(scores - trained).mean() < 0.3, (name, scores)
+
+
+def test_a_matrix_in_eight_bits_gives_nearly_the_same() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.normal(0, 0.05, (384, 96)).astype(np.float32)
+    matrix[:, 3] *= 40
+    matrix[:, 4] = 0
+    bias = random.normal(0, 1, 96).astype(np.float32)
+    x = random.normal(0, 1, (7, 384)).astype(np.float32)
+    exact, near = x @ matrix + bias, QuantizedLinear(matrix, bias)(x)
+    assert near.shape == exact.shape
+    assert near[:, 4] == pytest.approx(exact[:, 4])
+    error = np.abs(near - exact).mean(axis=0) / np.abs(x @ matrix + 1e-9).mean(axis=0)
+    assert np.delete(error, 4).mean() < 0.03
 
 
 def test_the_utterance_comes_first_and_what_was_said_before_is_bounded(
