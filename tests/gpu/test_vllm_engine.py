@@ -36,9 +36,9 @@ OPTIONS = {
 SETTINGS = LlmSettings(
     engine="vllm", context_tokens=2_048, temperature=0.0, timeout_s=120.0, options=OPTIONS
 )
-# Of a prompt the state at its last whole block is kept (1,024 tokens here), so what two prompts
-# share must reach beyond that.
-LONG = "You are a helpful assistant. You like short answers, as short as they can be. " * 44
+# Of a prompt only the state at its last whole block of 128 tokens is kept (at 1,024 here), so what
+# two prompts share must reach beyond that.
+LONG = "You are a helpful assistant. You like short answers, as short as they can be. " * 43
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,6 @@ def test_the_engine_is_set_up_as_it_was_told(engine: Any) -> None:
     assert config.model_config.max_model_len == 2_048
     assert config.model_config.multimodal_config.language_model_only
     assert engine.kv_tokens > 2_048
-    print("tokens of cache", engine.kv_tokens, "block", config.cache_config.block_size)
 
 
 def test_pieces_come_one_by_one_and_in_order(engine: Any, run: Run) -> None:

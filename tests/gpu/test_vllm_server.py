@@ -26,9 +26,9 @@ from avatar_server.inference.llm.engine.openai import OpenAiEngine
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 START_S = 300.0
-# Of a prompt the state at its last whole block is kept (1,024 tokens here), so what two prompts
-# share must reach beyond that.
-LONG = "You are a helpful assistant. You like short answers, as short as they can be. " * 44
+# Of a prompt only the state at its last whole block of 128 tokens is kept (at 1,024 here), so what
+# two prompts share must reach beyond that.
+LONG = "You are a helpful assistant. You like short answers, as short as they can be. " * 43
 
 
 @dataclass
