@@ -20,6 +20,8 @@ _MAX_S = 2.5
 # A longer remark would hold up the answer that it is to cover the wait for.
 _PAUSE_S = 0.3
 # Between the remark's end and the answer, or they run into one another.
+_TRUST = 0.65
+# Of a foreseen wait: answers are often sooner there than was foreseen, and then wait for the end.
 
 DEFAULTS = {
     "en": ["Let me think.", "Hmm, one moment.", "Let me see."],
@@ -65,9 +67,9 @@ class Acknowledgements:
         self._inference.submit(job, lambda event: self._on_event(remark, event))
 
     def fitting(self, wait_s: float) -> Remark | None:
-        """The next remark that is over in time for an answer in `wait_s`; it goes to the end."""
+        """The next remark that is over well before an answer in `wait_s`; it goes to the end."""
         for remark in self._ready:
-            if remark.duration_s + _PAUSE_S <= wait_s:
+            if remark.duration_s + _PAUSE_S <= _TRUST * wait_s:
                 self._ready.remove(remark)
                 self._ready.append(remark)
                 return remark
