@@ -53,6 +53,8 @@ class AvatarSpec(BaseModel):
     acknowledgements: list[Annotated[str, Field(min_length=1, max_length=60)]] = []
     """Short remarks that cover the wait for a late answer; without any, the language's own."""
     seed: int = 1
+    license: str | None = None
+    """Of drawing and texts, as an SPDX identifier; None where avatar.yaml does not state one."""
     options: dict[str, Any] = {}
     folder: Path
     persona: str = ""

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import avatar_server
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
+from avatar_server.avatars_cli import avatar_app
 from avatar_server.capacity.planner.cli import plan_command
 from avatar_server.capacity.simulator.cli import simulate_command
 from avatar_server.config import ConfigError, Settings, load_settings
@@ -41,6 +42,7 @@ app = typer.Typer(
 models_app = typer.Typer(help="Model files.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.add_typer(avatar_app, name="avatar")
 app.add_typer(bench_app, name="bench")
 app.add_typer(eval_app, name="eval")
 app.add_typer(keys_app, name="keys")

@@ -1,0 +1,54 @@
+"""`avatar-server avatar`: what avatars there are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from avatar_server.avatars import AvatarError, find_avatars
+from avatar_server.config import ConfigError, load_settings
+
+WRONG_USE = 2
+
+avatar_app = typer.Typer(help="Avatars.", no_args_is_help=True)
+
+
+@avatar_app.callback()
+def avatar_commands() -> None:
+    """Avatars."""
+
+
+@avatar_app.command("list")
+def avatar_list(
+    config: Annotated[
+        str, typer.Option("--config", "-c", help="Configuration whose avatar_dirs count, too.")
+    ] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """All avatars: how each is drawn, its voice, and its licence."""
+    try:
+        found = find_avatars(load_settings(config, {}).avatar_dirs)
+    except (AvatarError, ConfigError) as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(WRONG_USE) from error
+    rows = [
+        {
+            "name": name,
+            "renderer": spec.renderer,
+            "voice": spec.voice.name,
+            "license": spec.license,
+        }
+        for name, spec in found.items()
+    ]
+    if as_json:
+        print(json.dumps({"avatars": rows}, indent=2))
+        return
+    table = Table("name", "renderer", "voice", "licence")
+    for row in rows:
+        table.add_row(row["name"], row["renderer"], row["voice"], row["license"] or "not stated")
+    Console(highlight=False).print(table)
