@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 import httpx
 
@@ -23,6 +25,10 @@ def credentials() -> dict[str, str]:
     """The header that carries `AVATAR_SERVER_KEY`; none where there is no key."""
     key = os.environ.get("AVATAR_SERVER_KEY", "").strip()
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 class ServerFailed(RuntimeError):
@@ -39,7 +45,8 @@ def free_port() -> int:
 class ServerProcess:
     """`avatar-server serve` on a free loopback port, as a context manager.
 
-    `arguments` are passed on to `serve`; `environment` is added to ours.
+    `arguments` are passed on to `serve`; `environment` is added to ours. Until its end a SIGTERM to
+    us ends the block as `sys.exit` does, so that the server is not left behind.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class ServerProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
+        self._on_term: Any = None
 
     def __enter__(self) -> ServerProcess:
         command = [sys.executable, "-m", "avatar_server.cli", "serve", "--port", str(self.port)]
@@ -64,6 +72,8 @@ class ServerProcess:
             handle, name = tempfile.mkstemp(prefix="avatar-server-", suffix=".log")
             os.close(handle)
             self._log = Path(name)
+        if threading.current_thread() is threading.main_thread():
+            self._on_term = signal.signal(signal.SIGTERM, _leave)
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, *self._arguments],
@@ -103,6 +113,9 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        if self._on_term is not None:
+            signal.signal(signal.SIGTERM, self._on_term)
+            self._on_term = None
         return time.monotonic() - started
 
     def _wait_until_ready(self) -> None:
