@@ -14,7 +14,7 @@ from avatar_server.gateway.access import key_required
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.serve import Running
 from avatar_server.models import CATALOGUE, ModelEntry, default_models
-from avatar_server.models.catalogue import SENTENCE_ENCODER, SILERO_VAD, SMART_TURN
+from avatar_server.models.catalogue import E5_SMALL, SENTENCE_ENCODER, SILERO_VAD, SMART_TURN
 
 # Long enough for the largest models; the report then says that they are still being loaded.
 PATIENCE_S = 900.0
@@ -27,6 +27,7 @@ _BESIDE = {
     SILERO_VAD.name: "notices speech with",
     SMART_TURN.name: "notices its end with",
     SENTENCE_ENCODER.name: "finds facts with",
+    E5_SMALL.name: "routes with",
 }
 
 
@@ -65,8 +66,9 @@ class StartReport:
             table.add_row(_STAGES.get(stage, stage), entry.title if entry else text, licence)
             if entry:
                 named.add(entry.name)
+        used = default_models(self._settings)
         for name, does in _BESIDE.items():
-            if name not in named:
+            if name not in named and name in used:
                 table.add_row(does, CATALOGUE[name].title, CATALOGUE[name].licence)
         return table
 

@@ -52,6 +52,7 @@ def test_the_terminal_says_what_runs_and_ctrl_c_ends_all_of_it(start: StartServe
     server = start("--sessions", "3")
     said = server.text()
     assert f"Open {server.url.replace('127.0.0.1', 'localhost')}/" in said
+    assert re.search(r"routes with +multilingual-e5-small.*MIT", said)
     assert re.search(r"Whisper tiny.*MIT", said)
     assert "Measuring this machine: drawing and encoding" in said
     assert "Room for 3 sessions at once, by the setting sessions.max_sessions" in said

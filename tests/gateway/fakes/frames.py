@@ -1,7 +1,8 @@
-"""Stands in for the process that measures frames; `broken` or `slow` as an argument."""
+"""Stands in for the process that measures frames; `broken`, `slow` or `steady` as an argument."""
 
 import sys
 import threading
+import time
 
 import msgspec
 
@@ -18,6 +19,9 @@ def main() -> int:
         threading.Event().wait(0.2)
         sys.stdin.buffer.read()
         return 1
+    if "steady" in sys.argv:
+        # Long enough for the terminal to say what is going on, as with the real one.
+        time.sleep(0.6)
     costs = FrameCosts(
         avatar="good",
         render_ms=1.0,

@@ -12,5 +12,7 @@ from tests.gateway.support import fake_avatars, fake_commands
 if __name__ == "__main__":
     cli.ensure_models = lambda settings, console: None
     cli.find_avatars = lambda extra: fake_avatars(Path(os.environ["FAKE_AVATARS"]))
-    cli.child_commands = lambda: fake_commands(*os.environ.get("FAKE_INFERENCE", "").split())
+    cli.child_commands = lambda: fake_commands(
+        *os.environ.get("FAKE_INFERENCE", "").split(), frames=("steady",)
+    )
     cli.main()
