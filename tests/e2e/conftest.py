@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _no_refusals() -> Iterator[None]:
     """Servers of these tests take the sessions they are asked for, at full quality.
 
