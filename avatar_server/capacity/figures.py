@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
-from avatar_server.capacity.machine import Machine
+from avatar_server.capacity.machine import Machine, this_machine
 from avatar_server.config import Settings
 from avatar_server.paths import cache_dir
 from avatar_server.protocol.costs import FrameCosts, StageCosts
@@ -63,6 +63,13 @@ class CalibrationCache:
 
     def _path(self, kind: type, key: str) -> Path:
         return self._folder / f"{kind.__name__}-{key}.json"
+
+
+def machine_for(settings: Settings) -> Machine:
+    """This machine, as the costs of these settings are kept under it: the GPU is asked for only
+    where they use one."""
+    devices = (settings.stt.device, settings.tts.device)
+    return this_machine(gpu="cuda" in devices or settings.llm.engine == "vllm")
 
 
 def frames_key(machine: Machine, settings: Settings) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from avatar_server.avatars import AvatarError, find_avatars
 from avatar_server.capacity.admission import Admission
 from avatar_server.capacity.demand import WHY, Demand, Resource
-from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
+from avatar_server.capacity.figures import CalibrationCache, frames_key, machine_for, stages_key
 from avatar_server.capacity.frames import measure_frames
-from avatar_server.capacity.machine import free_memory_bytes, this_machine
+from avatar_server.capacity.machine import free_memory_bytes
 from avatar_server.clock import MonotonicClock
 from avatar_server.config import Settings
 from avatar_server.protocol.costs import FrameCosts, StageCosts
@@ -40,7 +40,7 @@ class Room:
 
 def room(settings: Settings, *, measure: bool = True) -> Room:
     """What measured costs say; drawing is measured here where no start has done it yet."""
-    machine = this_machine(gpu=_uses_gpu(settings))
+    machine = machine_for(settings)
     cache = CalibrationCache()
     frames = cache.load(FrameCosts, frames_key(machine, settings))
     stages = cache.load(StageCosts, stages_key(machine, settings))
@@ -66,7 +66,3 @@ def room(settings: Settings, *, measure: bool = True) -> Room:
             "number may fall."
         )
     return Room(capacity.fits, capacity.binding.value, verdict, advice)
-
-
-def _uses_gpu(settings: Settings) -> bool:
-    return "cuda" in (settings.stt.device, settings.tts.device) or settings.llm.engine == "vllm"

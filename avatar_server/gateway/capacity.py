@@ -15,8 +15,8 @@ import msgspec
 
 from avatar_server.capacity.admission import Admission, Capacity, Refusal, Report, overloaded
 from avatar_server.capacity.demand import Demand
-from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
-from avatar_server.capacity.machine import Machine, free_memory_bytes, this_machine
+from avatar_server.capacity.figures import CalibrationCache, frames_key, machine_for, stages_key
+from avatar_server.capacity.machine import Machine, free_memory_bytes
 from avatar_server.capacity.overload import DESCRIPTIONS, Load, Overload, OverloadLevel
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
@@ -88,10 +88,9 @@ class CapacityKeeper:
 
     async def _prepare(self) -> None:
         settings, loop = self._settings, asyncio.get_running_loop()
-        gpu = "cuda" in (settings.stt.device, settings.tts.device) or settings.llm.engine == "vllm"
         machine = self._given_machine
         if machine is None:
-            machine = await loop.run_in_executor(None, lambda: this_machine(gpu=gpu))
+            machine = await loop.run_in_executor(None, machine_for, settings)
         self.machine = machine
         self._free_bytes = free_memory_bytes()
         if not settings.capacity.recalibrate:

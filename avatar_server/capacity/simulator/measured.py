@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from avatar_server.capacity.demand import SENDING_CORES
-from avatar_server.capacity.figures import CalibrationCache, frames_key, stages_key
-from avatar_server.capacity.machine import Machine, this_machine
+from avatar_server.capacity.figures import CalibrationCache, frames_key, machine_for, stages_key
+from avatar_server.capacity.machine import Machine
 from avatar_server.capacity.simulator.profile import ProfileError
 from avatar_server.config import Settings
 from avatar_server.inference.host import host_devices
@@ -26,7 +26,7 @@ def measured_profile(
     settings: Settings, machine: Machine | None = None, cache: CalibrationCache | None = None
 ) -> dict[str, Any]:
     """The profile as plain values, for a file. Raises `ProfileError` where nothing was measured."""
-    machine, cache = machine or this_machine(), cache or CalibrationCache()
+    machine, cache = machine or machine_for(settings), cache or CalibrationCache()
     frames = cache.load(FrameCosts, frames_key(machine, settings))
     stages = cache.load(StageCosts, stages_key(machine, settings))
     if frames is None or stages is None:
