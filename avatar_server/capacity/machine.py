@@ -10,12 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-GPU_QUERY = (
-    "nvidia-smi",
-    "--query-gpu=name,memory.total",
-    "--format=csv,noheader,nounits",
-)
-_GPU_TIMEOUT_S = 10.0
+GPU_TIMEOUT_S = 10.0
 """The driver loads itself at the first question, which takes seconds."""
 _UNLIMITED_BYTES = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2^63."""
@@ -169,13 +164,25 @@ def _cpu_name(root: Path) -> str:
     return platform.processor() or platform.machine()
 
 
+def ask_gpus(fields: str, timeout_s: float = GPU_TIMEOUT_S) -> str:
+    """What nvidia-smi says of `fields`: a line a GPU, parted by commas.
+
+    Empty where there is no NVIDIA GPU, no driver, or no answer within `timeout_s`.
+    """
+    command = ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
 def _gpu() -> tuple[str, int]:
     """Name and memory of the first GPU; ("", 0) where there is none or no driver."""
     try:
-        done = subprocess.run(
-            GPU_QUERY, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True
-        )
-        name, _, memory_mib = done.stdout.splitlines()[0].rpartition(",")
+        name, _, memory_mib = ask_gpus("name,memory.total").splitlines()[0].rpartition(",")
         return name.strip(), int(memory_mib) << 20
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return "", 0

@@ -18,6 +18,29 @@ _ICE_URL = re.compile(
 """RFC 7064 and RFC 7065; both have no `//` and no user name."""
 
 
+class IceAddress(NamedTuple):
+    """A STUN or TURN server's address, taken apart."""
+
+    scheme: str
+    """stun, stuns, turn or turns."""
+    host: str
+    """Without the brackets of IPv6."""
+    port: int | None
+    transport: str | None
+    """udp or tcp, where it is said."""
+
+
+def parse_ice_url(text: str) -> IceAddress | None:
+    """`stun:host:port` or `turn:host:port?transport=udp`; None where it is neither."""
+    match = _ICE_URL.fullmatch(text)
+    if match is None:
+        return None
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and not 1 <= port <= 65_535:
+        return None
+    return IceAddress(match["scheme"], match["host"].strip("[]"), port, match["transport"])
+
+
 class PublicAddress(NamedTuple):
     """An address to advertise, and the local one behind it where that was said."""
 
@@ -104,13 +127,13 @@ class IceServer(Section):
         if not self.urls:
             raise ValueError("urls is empty: name the server, like stun:stun.example.org:3478")
         for url in self.urls:
-            match = _ICE_URL.fullmatch(url)
-            if not match or not 1 <= int(match["port"] or 1) <= 65_535:
+            address = parse_ice_url(url)
+            if address is None:
                 raise ValueError(
                     f"{url!r} is no STUN or TURN address: write it like "
                     "stun:stun.example.org:3478 or turn:turn.example.org:3478?transport=udp"
                 )
-            if match["transport"] and match["scheme"].startswith("stun"):
+            if address.transport and address.scheme.startswith("stun"):
                 raise ValueError(f"{url!r}: ?transport= is for turn: only")
         if (self.username is None) != (self.credential is None):
             raise ValueError("give username and credential both, or neither")

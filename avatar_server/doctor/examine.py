@@ -47,7 +47,7 @@ def examine(settings: Settings, *, measure: bool = True) -> Diagnosis:
     looks: dict[str, Callable[[], Iterable[Check]]] = {
         "python": software.python,
         "cpu": hardware.cpu,
-        "memory": lambda: hardware.memory(settings),
+        "memory": hardware.memory,
         "gpu": lambda: hardware.gpu(settings, gpus),
         "graphics": hardware.drawing,
         "codecs": software.codecs,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ctypes.util
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from avatar_server.capacity.machine import (
+    ask_gpus,
     free_memory_bytes,
     memory_limit_bytes,
     this_machine,
-    usable_cores,
 )
 from avatar_server.config import Settings
 from avatar_server.doctor.check import Check, failed, passed
@@ -21,7 +20,6 @@ from avatar_server.doctor.check import Check, failed, passed
 GIB = 1 << 30
 EMBEDDED_MEMORY_BYTES = 2 * GIB
 """Gateway, inference with the embedded models and one session: 1.3 GB resident, with room."""
-_TIMEOUT_S = 10.0
 _WITHOUT_ENCODER = re.compile(r"\b(A100|A30|A800|H100|H200|H20|H800|GH200|B100|B200|GB200|B300)\b")
 """Data-centre GPUs without NVENC, from the maker's video encode and decode support matrix."""
 
@@ -37,19 +35,8 @@ class GpuFound(NamedTuple):
 
 def nvidia_gpus() -> list[GpuFound]:
     """The NVIDIA GPUs that the driver shows; none where there is no driver."""
-    query = "--query-gpu=name,memory.total,driver_version,compute_cap"
-    try:
-        done = subprocess.run(
-            ("nvidia-smi", query, "--format=csv,noheader,nounits"),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
     found = []
-    for line in done.stdout.splitlines():
+    for line in ask_gpus("name,memory.total,driver_version,compute_cap").splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 4 and parts[1].isdigit():
             found.append(GpuFound(parts[0], int(parts[1]), parts[2], parts[3]))
@@ -64,7 +51,7 @@ def has_video_encoder(gpu_name: str) -> bool:
 def cpu(root: Path = Path("/")) -> Iterator[Check]:
     """Cores that may be used, and the vector units that models and encoder are quick with."""
     machine = this_machine(root)
-    cores = usable_cores(root)
+    cores = machine.cores
     found = f"{machine.cpu}, {cores:g} core{'' if cores == 1 else 's'}"
     if cores < 2:
         yield failed(
@@ -89,7 +76,7 @@ def cpu(root: Path = Path("/")) -> Iterator[Check]:
         )
 
 
-def memory(settings: Settings, root: Path = Path("/")) -> Iterator[Check]:
+def memory(root: Path = Path("/")) -> Iterator[Check]:
     """Memory that may be used."""
     limit, free = memory_limit_bytes(root), free_memory_bytes(root)
     found = f"{free / GIB:.1f} of {limit / GIB:.1f} GiB free"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -12,17 +11,16 @@ import ifaddr
 from aioice import stun
 
 from avatar_server.config import Settings
-from avatar_server.config.network import parse_ports
+from avatar_server.config.network import parse_ice_url, parse_ports
 from avatar_server.doctor.check import Check, failed, passed
 from avatar_server.gateway.exposure import NotSafe, check_exposure, tls_context
-from avatar_server.gateway.guards import is_loopback
+from avatar_server.gateway.guards import bracketed, is_loopback, scheme_of
 from avatar_server.gateway.serve import CannotListen, open_port
 from avatar_server.security import KeyStore
 
 TRIES = 3
 """Requests to a STUN server, each waiting `TIMEOUT_S`: a datagram may be lost."""
 TIMEOUT_S = 1.0
-_ADDRESS = re.compile(r"(stuns?|turns?):(\[[^\]]+\]|[^:?]+)(?::(\d+))?(?:\?transport=(udp|tcp))?")
 
 
 def http_port(settings: Settings) -> Iterator[Check]:
@@ -69,7 +67,7 @@ def _is_free(port: int) -> bool:
 def addresses(settings: Settings) -> Iterator[Check]:
     """What a browser can open, and whether it gets the microphone there."""
     host, port = settings.http.host, settings.http.port
-    scheme = "http" if settings.http.tls_certificate is None else "https"
+    scheme = scheme_of(settings.http)
     if is_loopback(host):
         yield passed(
             "addresses",
@@ -79,7 +77,7 @@ def addresses(settings: Settings) -> Iterator[Check]:
         return
     everywhere = host in ("0.0.0.0", "::", "")
     shown = _own_addresses() if everywhere else [host]
-    found = ", ".join(f"{scheme}://{_bracketed(one)}:{port}" for one in shown)
+    found = ", ".join(f"{scheme}://{bracketed(one)}:{port}" for one in shown)
     try:
         check_exposure(settings, KeyStore())
         tls_context(settings.http)
@@ -100,10 +98,6 @@ def _own_addresses() -> list[str]:
             if not address.is_loopback and not address.is_link_local:
                 found.append(text)
     return found
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def ice_servers(settings: Settings) -> Iterator[Check]:
@@ -129,16 +123,14 @@ def unreachable(url: str) -> str | None:
 
     A binding request (RFC 8489), which TURN servers answer, too, without an account.
     """
-    match = _ADDRESS.fullmatch(url)
-    if match is None:
+    address = parse_ice_url(url)
+    if address is None:
         return "not an address of a STUN or TURN server"
-    scheme, host, number, transport = match.groups()
-    secure = scheme.endswith("s")
-    port = int(number or (5349 if secure else 3478))
+    secure, host = address.scheme.endswith("s"), address.host
+    port = address.port or (5349 if secure else 3478)
     request = bytes(stun.Message(stun.Method.BINDING, stun.Class.REQUEST))
-    host = host.strip("[]")
     try:
-        if secure or transport == "tcp":
+        if secure or address.transport == "tcp":
             answer = _ask_stream(host, port, request, secure)
         else:
             answer = _ask_datagrams(host, port, request)

@@ -9,13 +9,12 @@ import resource
 import shutil
 import time
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from avatar_server.avatars import AvatarError, find_avatars
-from avatar_server.config import Settings
+from avatar_server.config import AudioSettings, Settings
 from avatar_server.doctor.check import Check, failed, passed
 from avatar_server.inference.available import lacking
 from avatar_server.models import ModelError, ModelStore, default_models
@@ -60,20 +59,18 @@ def _wrong_packages() -> Iterator[str]:
 
 def codecs() -> Iterator[Check]:
     """Encoders, each tried by opening it."""
-    import av
+    from avatar_server.avatar.encoder.base import EncoderError
+    from avatar_server.avatar.encoder.libav import Coding, open_encoder
+    from avatar_server.avatar.encoder.opus import OpusEncoder
 
-    for name, what in (("libx264", "H.264"), ("libvpx", "VP8"), ("libopus", "Opus")):
+    for name, what, attempt in (
+        ("libx264", "H.264", lambda: open_encoder(Coding("libx264", {}, 30), 320, 240)),
+        ("libvpx", "VP8", lambda: open_encoder(Coding("libvpx", {}, 30), 320, 240)),
+        ("libopus", "Opus", lambda: OpusEncoder(AudioSettings())),
+    ):
         try:
-            context = av.CodecContext.create(name, "w")
-            if isinstance(context, av.VideoCodecContext):
-                context.width, context.height = 320, 240
-                context.pix_fmt = "yuv420p"
-                context.framerate = Fraction(30)
-                context.time_base = Fraction(1, 30)
-            elif isinstance(context, av.AudioCodecContext):
-                context.sample_rate, context.layout, context.format = 48_000, "mono", "s16"
-            context.open()
-        except (av.FFmpegError, ValueError) as error:
+            attempt()
+        except EncoderError as error:
             yield failed(
                 f"codec {name}",
                 f"cannot be opened: {error}",

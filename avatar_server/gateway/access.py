@@ -23,6 +23,7 @@ from avatar_server.security import (
     TokenSigner,
     signing_secret,
 )
+from avatar_server.security.keys import PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class Access:
             scope = None if self.required else Scope.ADMIN
             return Caller(LOCAL if not self.required else ANYBODY, address, scope)
         credential = bearer(request)
-        if credential.startswith("avs_"):
+        if credential.startswith(f"{PREFIX}_"):
             return self._operator(credential, need, address)
         if need is Need.VIEW:
             return self._viewer(credential, session, address)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from avatar_server.config import HttpSettings
 from avatar_server.gateway.problems import ProblemError, problem_response
 from avatar_server.observe.metrics import Metrics
 from avatar_server.security import RateLimiter
@@ -39,6 +40,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost" or name.endswith(".localhost")
+
+
+def page_url(http: HttpSettings, port: int) -> str:
+    """The page's address, without a path; for "all interfaces" the one that works here."""
+    everywhere = http.host in ("0.0.0.0", "::", "")
+    host = "localhost" if everywhere or is_loopback(http.host) else bracketed(http.host)
+    return f"{scheme_of(http)}://{host}:{port}"
+
+
+def scheme_of(http: HttpSettings) -> str:
+    """http or https."""
+    return "http" if http.tls_certificate is None else "https"
+
+
+def bracketed(host: str) -> str:
+    """A host as addresses have it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def foreign_origin(

@@ -20,7 +20,7 @@ from avatar_server.config import HttpSettings, Settings
 from avatar_server.gateway.app import create_app
 from avatar_server.gateway.children import ChildCommands
 from avatar_server.gateway.control import Control
-from avatar_server.gateway.guards import is_loopback
+from avatar_server.gateway.guards import is_loopback, page_url
 from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.previews import Previews
 
@@ -78,18 +78,6 @@ class Running:
     address: str
     public: bool
     """Whether other machines can reach it."""
-
-
-def address_of(listener: socket.socket, http: HttpSettings) -> str:
-    """The page's address; for "all interfaces" the one that works on this machine."""
-    port = listener.getsockname()[1]
-    host = http.host
-    if host in ("0.0.0.0", "::", "") or is_loopback(host):
-        host = "localhost"
-    elif ":" in host:
-        host = f"[{host}]"
-    scheme = "http" if http.tls_certificate is None else "https"
-    return f"{scheme}://{host}:{port}/"
 
 
 class _Server(uvicorn.Server):
@@ -156,8 +144,9 @@ async def serve(
         stop_task = asyncio.create_task(_wait(stop), name="until-stopped")
         tasks.append(stop_task)
         if on_running is not None:
+            port = listener.getsockname()[1]
             running = Running(
-                control, address_of(listener, settings.http), not is_loopback(settings.http.host)
+                control, f"{page_url(settings.http, port)}/", not is_loopback(settings.http.host)
             )
             tasks.append(asyncio.create_task(_guarded(on_running(running)), name="on-running"))
         await asyncio.wait([http_task, stop_task], return_when=asyncio.FIRST_COMPLETED)

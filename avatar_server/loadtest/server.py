@@ -21,12 +21,6 @@ STOP_TIMEOUT_S = 5.0
 """The server ends itself within 3 s; after this it is killed."""
 
 
-def credentials() -> dict[str, str]:
-    """The header that carries `AVATAR_SERVER_KEY`; none where there is no key."""
-    key = os.environ.get("AVATAR_SERVER_KEY", "").strip()
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 

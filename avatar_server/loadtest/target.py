@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from avatar_server.loadtest.server import credentials
 from avatar_server.loadtest.usage import (
     AVATAR,
     GATEWAY,
@@ -22,6 +21,7 @@ from avatar_server.loadtest.usage import (
     gateway_of,
     server_children,
 )
+from avatar_server.operate.client import credentials
 
 _TIMEOUT_S = 10.0
 """A busy server answers within a second; one that does not by then is taken for gone."""

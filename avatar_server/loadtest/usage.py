@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from avatar_server.capacity.machine import ask_gpus
 
 GATEWAY, INFERENCE, AVATAR, OTHER, LOAD = "gateway", "inference", "avatar", "other", "load"
 """Roles of processes; an avatar process is named `avatar 1`, `avatar 2`, … after its session."""
@@ -105,12 +106,7 @@ def run_delay_s(pid: int) -> float:
 
 def read_gpus() -> list[GpuUse]:
     """All NVIDIA GPUs, by nvidia-smi; none where it does not answer."""
-    command = ["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return parse_gpus(done.stdout) if done.returncode == 0 else []
+    return parse_gpus(ask_gpus(_GPU_QUERY, _GPU_TIMEOUT_S))
 
 
 def parse_gpus(text: str) -> list[GpuUse]:

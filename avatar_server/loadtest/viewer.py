@@ -28,7 +28,7 @@ from avatar_server.loadtest.meter import Meter
 from avatar_server.loadtest.microphone import Microphone
 from avatar_server.loadtest.packet_microphone import PacketMicrophone
 from avatar_server.loadtest.received import AudioPiece, EncodedPicture, Received
-from avatar_server.loadtest.server import credentials
+from avatar_server.operate.client import credentials
 from avatar_server.protocol import events
 
 JOIN_TIMEOUT_S = 20.0

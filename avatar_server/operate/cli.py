@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from avatar_server.config import ConfigError, load_settings
-from avatar_server.operate.client import KEY_VARIABLE, CallFailed, ServerClient, server_url
+from avatar_server.operate.client import CallFailed, ServerClient, server_url
 from avatar_server.security import Role
 
 FAILED, WRONG_USE = 1, 2
@@ -40,7 +39,7 @@ def server(on: str | None, config: str) -> Iterator[ServerClient]:
         print(error, file=sys.stderr)
         raise typer.Exit(WRONG_USE) from error
     try:
-        with ServerClient(url, os.environ.get(KEY_VARIABLE)) as client:
+        with ServerClient(url) as client:
             yield client
     except CallFailed as error:
         print(error, file=sys.stderr)
@@ -168,7 +167,7 @@ def drain(
     while wait and time.monotonic() < give_up:
         time.sleep(DRAIN_POLL_S)
         try:
-            with ServerClient(client.url, os.environ.get(KEY_VARIABLE)) as asking:
+            with ServerClient(client.url) as asking:
                 if not asking.drain_state()["draining"]:
                     print("Somebody let the server take new sessions again.", file=sys.stderr)
                     raise typer.Exit(FAILED)

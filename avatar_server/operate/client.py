@@ -10,12 +10,18 @@ from urllib.parse import urljoin
 import httpx
 
 from avatar_server.config import HttpSettings
-from avatar_server.gateway.guards import is_loopback
+from avatar_server.gateway.guards import page_url
 
 URL_VARIABLE = "AVATAR_SERVER_URL"
 KEY_VARIABLE = "AVATAR_SERVER_KEY"
 TIMEOUT_S = 60.0
 """Longer than an avatar takes to start."""
+
+
+def credentials() -> dict[str, str]:
+    """The header that carries the key of the environment; none where there is no key."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 class CallFailed(Exception):
@@ -25,13 +31,10 @@ class CallFailed(Exception):
 class ServerClient:
     """One server. Every method raises `CallFailed`."""
 
-    def __init__(
-        self, url: str, key: str | None = None, transport: httpx.BaseTransport | None = None
-    ) -> None:
+    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=TIMEOUT_S, transport=transport
+            base_url=self.url, headers=credentials(), timeout=TIMEOUT_S, transport=transport
         )
 
     def __enter__(self) -> ServerClient:
@@ -133,7 +136,4 @@ def server_url(on: str | None, http: HttpSettings) -> str:
     """`on`, else what the environment says, else the address of the configured server."""
     if given := on or os.environ.get(URL_VARIABLE):
         return given if "://" in given else f"http://{given}"
-    scheme = "http" if http.tls_certificate is None else "https"
-    local = http.host in ("0.0.0.0", "::", "") or is_loopback(http.host)
-    host = "localhost" if local else http.host
-    return f"{scheme}://[{host}]:{http.port}" if ":" in host else f"{scheme}://{host}:{http.port}"
+    return page_url(http, http.port)

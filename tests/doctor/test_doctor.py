@@ -78,7 +78,7 @@ def test_one_core_is_too_few_even_where_the_machine_has_more(tmp_path: Path) -> 
 
 
 def test_little_free_memory_is_told(tmp_path: Path) -> None:
-    low = only(hardware.memory(settings(), machine(tmp_path, free_kb=1 << 20)), "memory")
+    low = only(hardware.memory(machine(tmp_path, free_kb=1 << 20)), "memory")
     assert not low.ok
     assert low.found == "1.0 of 16.0 GiB free"
 

@@ -16,11 +16,13 @@ class PlanError(ValueError):
     """Something the planner does not know or cannot do; the message says what it can."""
 
 
-class _Row(BaseModel):
+class Row(BaseModel):
+    """Base of what `configs/plan/` holds."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Gpu(_Row):
+class Gpu(Row):
     """A GPU as its data sheet describes it."""
 
     title: str
@@ -40,7 +42,7 @@ class Gpu(_Row):
     """USD; an assumption."""
 
 
-class Precision(_Row):
+class Precision(Row):
     """How weights are stored."""
 
     weight_bytes: float
@@ -60,7 +62,7 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
-class Attention(_Row):
+class Attention(Row):
     """Softmax attention layers."""
 
     layers: int
@@ -71,7 +73,7 @@ class Attention(_Row):
     """The query projection also makes a gate of the same size."""
 
 
-class LinearAttention(_Row):
+class LinearAttention(Row):
     """Gated DeltaNet layers, whose state does not grow with the context."""
 
     layers: int
@@ -81,7 +83,7 @@ class LinearAttention(_Row):
     convolution: int
 
 
-class Experts(_Row):
+class Experts(Row):
     """A mixture of experts in each layer."""
 
     count: int
@@ -95,7 +97,7 @@ class Experts(_Row):
         return self.count * (1 - missed)
 
 
-class LanguageModel(_Row):
+class LanguageModel(Row):
     """A decoder by the shapes of its layers."""
 
     title: str
@@ -184,7 +186,7 @@ class LanguageModel(_Row):
         return lin.layers * (matrix + (2 * k + v) * (lin.convolution - 1) * 2)
 
 
-class Measurement(_Row):
+class Measurement(Row):
     """A figure somebody published; one request at a time."""
 
     model: str

@@ -100,10 +100,13 @@ class Plan:
         """Whether it fits and holds a conversation."""
         return not self.reasons
 
+    def price(self, price_per_hour: float | None) -> float:
+        """USD for an hour of the GPU: the given, else the assumed."""
+        return self.gpu.price_per_hour if price_per_hour is None else price_per_hour
+
     def cost_per_avatar_month(self, price_per_hour: float | None = None) -> float:
-        """USD for one avatar that runs all month; `price_per_hour` of the GPU, else the assumed."""
-        price = self.gpu.price_per_hour if price_per_hour is None else price_per_hour
-        return price * HOURS_PER_MONTH / self.workload.sessions
+        """USD for one avatar that runs all month, see `price`."""
+        return self.price(price_per_hour) * HOURS_PER_MONTH / self.workload.sessions
 
 
 def make_plan(

@@ -74,7 +74,7 @@ def table(plan: Plan, price_per_hour: float | None = None) -> Table:
     if plan.sessions_max is not None:
         out.add_row("Most sessions", f"{plan.sessions_max}", f"then bound by: {plan.binding}")
     cost = plan.cost_per_avatar_month(price_per_hour)
-    price = plan.gpu.price_per_hour if price_per_hour is None else price_per_hour
+    price = plan.price(price_per_hour)
     said = "assumed; set --price" if price_per_hour is None else "given"
     out.add_row(
         "Cost of an avatar, a month", f"{cost:,.0f}", f"USD, at {price:.2f} an hour ({said})"

@@ -6,23 +6,19 @@ from functools import cache
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
+from avatar_server.capacity.planner.catalogue import Row
 from avatar_server.paths import configs_dir
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Figure(_Row):
+class Figure(Row):
     """A number and where it is from."""
 
     value: float
     source: str
 
 
-class Recogniser(_Row):
+class Recogniser(Row):
     """Speech to text."""
 
     title: str
@@ -30,7 +26,7 @@ class Recogniser(_Row):
     utterance_ms: Figure
 
 
-class Synthesiser(_Row):
+class Synthesiser(Row):
     """Text to speech."""
 
     title: str
@@ -39,7 +35,7 @@ class Synthesiser(_Row):
     real_time_factor: Figure
 
 
-class Engine(_Row):
+class Engine(Row):
     """Memory that the language model's engine takes beside weights and caches."""
 
     graphs_gib: Figure
@@ -47,14 +43,14 @@ class Engine(_Row):
     context_gib: Figure
 
 
-class Neural(_Row):
+class Neural(Row):
     """A neural renderer, where there is one."""
 
     title: str
     memory_gib: Figure
 
 
-class Media(_Row):
+class Media(Row):
     """Pictures and sound, and the CPU."""
 
     playout_ms: Figure
@@ -63,13 +59,13 @@ class Media(_Row):
     gateway_cores: Figure
 
 
-class Speech(_Row):
+class Speech(Row):
     """How fast speech uses up text."""
 
     tokens_per_second: Figure
 
 
-class Voice(_Row):
+class Voice(Row):
     """All of it."""
 
     stt: Recogniser

@@ -31,7 +31,7 @@ from avatar_server.capacity.simulator.workload import Workload, turns
 from avatar_server.cli import app
 from avatar_server.config import Settings
 from avatar_server.paths import configs_dir
-from avatar_server.protocol.costs import FrameCosts, StageCosts
+from tests.capacity.costs import frames, stages
 
 SHIPPED = sorted(path.stem for path in (configs_dir() / "profiles").glob("*.yaml"))
 CALM = Workload(interrupts=0.0, complete=1.0, spread=0.0, pause_within=0.0)
@@ -237,31 +237,11 @@ def test_an_unknown_profile_names_those_there_are(tmp_path: Path) -> None:
 
 
 def test_a_profile_is_made_of_what_the_server_measured(tmp_path: Path) -> None:
-    frames = FrameCosts(
-        avatar="theo",
-        render_ms=2.8,
-        encode_ms=2.5,
-        idle_frame_ms=1.5,
-        audio_ms_per_s=7.0,
-        rss_bytes=1,
-    )
-    stages = StageCosts(
-        stt_s=0.2,
-        stt_device="cpu",
-        endpoint_s=0.1,
-        retrieve_s=0.01,
-        llm_prefill_per_s=100.0,
-        llm_decode_per_s=50.0,
-        llm_decode_many_per_s=50.0,
-        llm_device="cpu",
-        tts_first_s=0.1,
-        tts_rtf=0.13,
-        tts_device="cpu",
-        rss_bytes=1,
-    )
+    drawn = frames(render_ms=2.8, encode_ms=2.5, idle_frame_ms=1.5, audio_ms_per_s=7.0, rss_bytes=1)
+    thought = stages(retrieve_s=0.01, tts_first_s=0.1, tts_rtf=0.13, rss_bytes=1)
     machine = Machine(cpu="test", cores=2, memory_bytes=1 << 33)
     path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(build_profile(Settings(), machine, frames, stages)))
+    path.write_text(yaml.safe_dump(build_profile(Settings(), machine, drawn, thought)))
     profile = load_profile(path)
     assert profile.stt.fixed_ms + 3 * profile.stt.per_unit_ms == pytest.approx(200, abs=0.1)
     assert profile.llm.read_ms_per_token == 10
