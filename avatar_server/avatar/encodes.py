@@ -107,7 +107,7 @@ class Encodes:
         elif is_repeat(unchanged) and (repeated := encoder.repeat(timestamp)) is not None:
             return repeated
         if encoding.layer == "low":
-            _shrink(frame, self._smaller)
+            shrink(frame, self._smaller)
             frame = self._smaller
         return encoder.encode(frame, timestamp, keyframe)
 
@@ -133,7 +133,8 @@ def low_size(settings: VideoSettings) -> tuple[int, int]:
     return 4 * round(settings.width * scale / 4), 4 * round(settings.height * scale / 4)
 
 
-def _shrink(frame: I420Frame, smaller: I420Frame) -> None:
+def shrink(frame: I420Frame, smaller: I420Frame) -> None:
+    """Draw `frame` into `smaller`, whatever size that has."""
     for source, target in (
         (frame.y, smaller.y),
         (frame.u, smaller.u),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cv2
 
+from avatar_server.avatar.encodes import shrink
 from renderers.contract import I420Frame
 from renderers.warp.colour import i420_to_rgb
 
@@ -19,9 +20,7 @@ def thumbnail_jpeg(frame: I420Frame, width: int = WIDTH) -> bytes:
     small = I420Frame.empty(
         max(4, int(frame.width * scale) // 4 * 4), max(4, int(frame.height * scale) // 4 * 4)
     )
-    for source, target in ((frame.y, small.y), (frame.u, small.u), (frame.v, small.v)):
-        shape = (target.shape[1], target.shape[0])
-        target[:] = cv2.resize(source, shape, interpolation=cv2.INTER_AREA)
+    shrink(frame, small)
     picture = cv2.cvtColor(i420_to_rgb(small), cv2.COLOR_RGB2BGR)
     made, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     if not made:

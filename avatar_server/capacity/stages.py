@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.config import Settings
+from avatar_server.inference.host import device_of, llm_device
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
 from avatar_server.inference.loading import Models
 from avatar_server.inference.resources import rss_bytes
@@ -31,7 +32,6 @@ _PROMPT = " ".join(f"Number {n} of the list is a thing that visitors like." for 
 _TOKENS = 24
 _MANY = 4
 _REPEATS = 2
-_GPU_DEVICES = frozenset({"cuda", "gpu"})
 
 
 @dataclass(slots=True)
@@ -53,18 +53,19 @@ async def measure_stages(
     """
     loop = asyncio.get_running_loop()
     tell("measuring this machine: the voice")
-    tts_device = _device(settings.tts.device)
+    tts_device = device_of(settings.tts.device)
     speech, tts_first_s, tts_rtf = await loop.run_in_executor(
         None, _measure_voice, models, _clock_of(tts_device)
     )
     tell("measuring this machine: speech recognition")
-    stt_device = _device(settings.stt.device)
+    stt_device = device_of(settings.stt.device)
     stt_s, endpoint_s, retrieve_s = await loop.run_in_executor(
         None, _measure_hearing, models, speech, _clock_of(stt_device)
     )
     tell("measuring this machine: the language model")
-    llm_device = llm_device_of(settings)
-    rates = await _measure_llm(models.llm, _clock_of(llm_device), llm_device)
+    # The time of a remote model is nobody's here.
+    decoding = llm_device(settings) or "remote"
+    rates = await _measure_llm(models.llm, _clock_of(decoding), decoding)
     return StageCosts(
         stt_s=stt_s,
         stt_device=stt_device,
@@ -73,22 +74,13 @@ async def measure_stages(
         llm_prefill_per_s=round(rates.prefill, 1),
         llm_decode_per_s=round(rates.decode, 1),
         llm_decode_many_per_s=round(rates.many, 1),
-        llm_device=llm_device,
+        llm_device=decoding,
         tts_first_s=tts_first_s,
         tts_rtf=tts_rtf,
         tts_device=tts_device,
         rss_bytes=rss_bytes(),
         kv_tokens=int(getattr(models.llm, "kv_tokens", 0) or 0),
     )
-
-
-def llm_device_of(settings: Settings) -> str:
-    """Whose time the language model takes: "cpu", "gpu" or "remote"."""
-    return {"openai": "remote", "vllm": "gpu"}.get(settings.llm.engine, "cpu")
-
-
-def _device(name: str) -> str:
-    return "gpu" if name in _GPU_DEVICES else "cpu"
 
 
 def _clock_of(device: str) -> Callable[[], float]:

@@ -154,10 +154,10 @@ class Control:
         if self._stopping:
             return
         self._stopping = True
-        for task in (self._ticker, *self._pinning):
+        own = (self._ticker, self._beginning, *self._pinning)
+        for task in own:
             task.cancel()
-        self._beginning.cancel()
-        await asyncio.gather(self._ticker, self._beginning, return_exceptions=True)
+        await asyncio.gather(*own, return_exceptions=True)
         for session in list(self._keepers):
             self._finish(session, "stopped", "The server is shutting down.")
         await asyncio.gather(

@@ -21,6 +21,10 @@ from avatar_server.observe.trace import summarise
 from avatar_server.security import Role
 
 SDP_TYPE = "application/sdp"
+_OFFER_BODY = {
+    "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
+}
+_ANSWER: dict[str, Any] = {"content": {SDP_TYPE: {}}, "description": "The SDP answer."}
 
 
 class NewSession(BaseModel):
@@ -240,7 +244,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         summary="Join a session: send an SDP offer, get the answer",
         response_class=Response,
         responses={
-            201: {"content": {SDP_TYPE: {}}, "description": "The SDP answer."},
+            201: _ANSWER,
             **problems(
                 s400="Not an SDP offer.",
                 s404="The session has ended: start a new one.",
@@ -250,9 +254,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
                 s503="Full, or the avatar is restarting; Retry-After says when.",
             ),
         },
-        openapi_extra={
-            "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
-        },
+        openapi_extra=_OFFER_BODY,
     )
     async def join(
         session: str,
@@ -271,15 +273,13 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         summary="Connect anew, after a change of network: the same viewer, a new SDP offer",
         response_class=Response,
         responses={
-            200: {"content": {SDP_TYPE: {}}, "description": "The SDP answer."},
+            200: _ANSWER,
             **problems(
                 s404="The session or the viewer is gone: join again.",
                 s503="The avatar is restarting; Retry-After says when.",
             ),
         },
-        openapi_extra={
-            "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
-        },
+        openapi_extra=_OFFER_BODY,
     )
     async def rejoin(
         session: str,

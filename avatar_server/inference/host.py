@@ -37,8 +37,7 @@ def host_devices(settings: Settings) -> list[Device]:
 def host_engines(settings: Settings, batches: dict[str, int] | None = None) -> list[Engine]:
     """The engines of the inference process; `batches` are the backends' batch sizes (else 1)."""
     batches = batches or {}
-    stt = GPU if settings.stt.device == "cuda" else CPU
-    tts = GPU if settings.tts.device == "cuda" else CPU
+    stt, tts = device_of(settings.stt.device), device_of(settings.tts.device)
     return [
         Engine("stt", batches.get("stt", 1), stt),
         Engine("endpoint", 1, CPU),
@@ -47,6 +46,11 @@ def host_engines(settings: Settings, batches: dict[str, int] | None = None) -> l
         Engine("retrieve"),
         Engine("tts", batches.get("tts", 1), tts),
     ]
+
+
+def device_of(name: str) -> str:
+    """The device by the name that settings give it."""
+    return GPU if name == "cuda" else CPU
 
 
 def llm_device(settings: Settings) -> str | None:
