@@ -76,7 +76,15 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        return self._process.returncode is None
+        """Whether it still runs, by the kernel's word: the loop learns of an end only later."""
+        if self._process.returncode is not None:
+            return False
+        try:
+            # Only looks: the event loop's watcher must find the exit code still there.
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return ended is None
 
     async def wait(self) -> int:
         """The exit code, once it has ended; negative for a signal."""

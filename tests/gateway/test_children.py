@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -53,6 +54,23 @@ def test_a_traceback_is_one_error(caplog: pytest.LogCaptureFixture) -> None:
     assert found.getMessage() == "ValueError: broken rig"
     assert found.__dict__["exception"].startswith("Traceback")
     assert "in f" in found.__dict__["exception"]
+
+
+def test_an_end_is_known_before_the_event_loop_has_been_told() -> None:
+    """Else a spare that has just died is handed out as the next session's process."""
+
+    async def scenario() -> None:
+        child = await Child.start([sys.executable, "-c", "input()"], "avatar")
+        assert child.alive
+        os.kill(child.pid, signal.SIGKILL)
+        give_up_at = time.monotonic() + 30.0
+        while child.alive and time.monotonic() < give_up_at:
+            time.sleep(0.01)  # noqa: ASYNC251 - the loop must not be given way to
+        assert not child.alive
+        assert await child.wait() == -signal.SIGKILL
+        await child.reap()
+
+    asyncio.run(scenario())
 
 
 def test_a_line_without_end_is_dropped_and_the_next_one_is_read(
