@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from avatar_server.avatars import AvatarError, find_avatars
+from avatar_server.command_line import WRONG_USE
 from avatar_server.config import ConfigError, load_settings
-
-WRONG_USE = 2
 
 avatar_app = typer.Typer(help="Avatars.", no_args_is_help=True)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import avatar_server
 from avatar_server import cli
 from avatar_server.avatar.encoder.h264_coding import nvenc_works
-from avatar_server.cli import parse_sets
+from avatar_server.command_line import parse_sets
 from avatar_server.config import ConfigError
 
 

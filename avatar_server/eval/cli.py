@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from avatar_server.command_line import WRONG_USE, parse_sets
 from avatar_server.paths import assets_dir
-
-WRONG_USE = 2
 
 eval_app = typer.Typer(no_args_is_help=True, help="Measure decisions on labelled data.")
 
@@ -60,7 +59,6 @@ def router_command(
     With one engine the JSON holds its figures; with several, an object by engine's name.
     """
     # Imported here: every other command starts faster without them.
-    from avatar_server.cli import parse_sets
     from avatar_server.config import ConfigError, load_settings
     from avatar_server.eval.drawing import comparison, write_picture
     from avatar_server.eval.engines import ENGINES

@@ -10,6 +10,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from avatar_server.command_line import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_USE,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    check_json_file,
+    ensure_models,
+    settings_or_exit,
+    stop_with,
+)
+
 MOST_SESSIONS = 256
 """`--find-max` stops there: more viewers than that need more than one machine to make them."""
 
@@ -24,9 +37,7 @@ def load_command(
         typer.Option(min=0, help="Sessions whose viewer talks; default: all of them."),
     ] = None,
     duration: Annotated[float, typer.Option(min=5, max=86_400, help="Seconds to measure.")] = 60,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file.")
-    ] = None,
+    json_file: JsonOption = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a report with plots to this file.")
     ] = None,
@@ -59,28 +70,14 @@ def load_command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed: other words and pauses.")] = 0,
-    config: Annotated[
-        str, typer.Option("--config", "-c", help="A shipped configuration or a YAML file.")
-    ] = "cpu",
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one setting; repeat."),
-    ] = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
 ) -> None:
     """Talk to many avatars at once, and measure what their viewers receive.
 
     The objective, and how viewers behave, are the settings loadtest.*. Exit code 1: it was missed.
     """
     # Imported here: every other command starts faster without them.
-    from avatar_server.cli import (
-        FAILED,
-        INTERRUPTED,
-        WRONG_USE,
-        check_json_file,
-        ensure_models,
-        settings_or_exit,
-    )
-    from avatar_server.cli import stop_with as stop
     from avatar_server.loadtest.compare import compare
     from avatar_server.loadtest.conduct import run_load
     from avatar_server.loadtest.crew import CrewError
@@ -97,7 +94,7 @@ def load_command(
     settings_or_exit(config, [*given, *(against or [])], {})
     check_json_file(json_file)
     if html is not None and not html.absolute().parent.is_dir():
-        raise stop(f"--html {html}: there is no folder {html.parent}", WRONG_USE)
+        raise stop_with(f"--html {html}: there is no folder {html.parent}", WRONG_USE)
     console = Console(stderr=True, highlight=False)
     try:
         kills = [parse_kill(text, sessions, duration) for text in kill or []]
@@ -108,7 +105,7 @@ def load_command(
         if speech is not None:
             recorded(speech)
     except (LoadError, ValueError, OSError) as error:
-        raise stop(str(error), WRONG_USE) from error
+        raise stop_with(str(error), WRONG_USE) from error
     if url is None:
         ensure_models(settings, console)
     try:
@@ -136,11 +133,11 @@ def load_command(
 
         figures = compare(run, against) if against else run([])
     except LoadError as error:
-        raise stop(str(error), WRONG_USE) from error
+        raise stop_with(str(error), WRONG_USE) from error
     except (CrewError, ServerFailed) as error:
-        raise stop(str(error), FAILED) from error
+        raise stop_with(str(error), FAILED) from error
     except KeyboardInterrupt:
-        raise stop("Stopped; nothing was measured to the end.", INTERRUPTED) from None
+        raise stop_with("Stopped; nothing was measured to the end.", INTERRUPTED) from None
     print_figures(console, figures)
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.command_line import FAILED, WRONG_USE
 from avatar_server.config import ConfigError, load_settings
 from avatar_server.operate.client import CallFailed, ServerClient, server_url
 from avatar_server.security import Role
 
-FAILED, WRONG_USE = 1, 2
 DRAIN_POLL_S = 1.0
 
 OnOption = Annotated[

@@ -10,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.command_line import WRONG_USE
 from avatar_server.security.keys import ApiKeyError, KeyStore, Scope
-
-WRONG_USE = 2
 
 keys_app = typer.Typer(help="API keys of operators.", no_args_is_help=True)
 
