@@ -28,7 +28,7 @@ FORMAT = 1
 MAX_AGE_S = 90 * 86_400
 """A machine changes in ways that no key names: firmware, governors, neighbours."""
 _FRAME_PACKAGES = ("av", "numpy", "opencv-python-headless", "resvg-py")
-_STAGE_PACKAGES = ("ctranslate2", "onnxruntime", "xllamacpp", "vllm", "torch", "numpy")
+_STAGE_PACKAGES = ("ctranslate2", "onnxruntime", "xllamacpp", "gguf", "vllm", "torch", "numpy")
 
 Costs = TypeVar("Costs", FrameCosts, StageCosts)
 

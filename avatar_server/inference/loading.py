@@ -125,8 +125,9 @@ def build_engine(settings: LlmSettings, sessions: int, store: Any) -> LlmEngine:
     """The engine that `settings.engine` names. Raises `EngineError`."""
     if settings.engine == "llamacpp":
         from avatar_server.inference.llm.engine.llamacpp import LlamaCppEngine
+        from avatar_server.inference.llm.engine.quicker import quick_copy
 
-        return LlamaCppEngine(store.path(settings.model), settings, sessions)
+        return LlamaCppEngine(quick_copy(store.path(settings.model)), settings, sessions)
     if settings.engine == "openai":
         from avatar_server.inference.llm.engine.openai import OpenAiEngine
 
