@@ -48,7 +48,7 @@ class StartReport:
             out.print(f"Still not ready. {reason} The log above says more.", soft_wrap=True)
             return
         out.print()
-        inference = running.control.inference
+        inference = running.control.models.status
         if inference is not None and inference.models:
             out.print(self.models_table(inference.models))
             out.print("More on the licences: docs/licences.md")
@@ -87,7 +87,7 @@ class StartReport:
 
     async def _wait(self, control: Control) -> bool:
         """Say what is measured until the models are ready; false where they are not in time."""
-        ready = asyncio.create_task(control.wait_until_ready(PATIENCE_S))
+        ready = asyncio.create_task(control.models.wait_until_ready(PATIENCE_S))
         told = set[str]()
         try:
             while not ready.done():

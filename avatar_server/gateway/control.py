@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import secrets
 import signal
 from collections.abc import Callable, Mapping
@@ -21,38 +20,26 @@ from avatar_server.config import Settings
 from avatar_server.gateway.capacity import CapacityKeeper
 from avatar_server.gateway.children import Child, ChildCommands
 from avatar_server.gateway.lifetimes import Lifetimes
-from avatar_server.gateway.link import AvatarLink, Endpoints, InferenceLink, Unreachable
+from avatar_server.gateway.link import AvatarLink, Endpoints
+from avatar_server.gateway.models_process import ModelsProcess
 from avatar_server.gateway.problems import ProblemError
-from avatar_server.gateway.registry import (
-    NotRunning,
-    Registry,
-    RegistryError,
-    Session,
-    UnknownSession,
-    UnknownViewer,
-)
-from avatar_server.gateway.restarts import RestartPolicy
+from avatar_server.gateway.registry import Registry, Session
+from avatar_server.gateway.restarts import RestartPolicy, cause_label
 from avatar_server.gateway.spares import Spares
 from avatar_server.gateway.supervisor import Keeper, KeeperState, Patience
+from avatar_server.gateway.viewers import Viewers
 from avatar_server.observe.metrics import Metrics
 from avatar_server.observe.trace import TraceRing
 from avatar_server.processes import Bootstrap, plain_settings
 from avatar_server.protocol.messages import (
-    AddCandidate,
-    Answer,
     AvatarReady,
     AvatarStatus,
-    InferenceStatus,
-    Leave,
-    Message,
-    Problem,
     StopAvatar,
     TellEnding,
     TurnTrace,
 )
 
 TICK_S = 0.25
-PICTURE_TIMEOUT_S = 3.0
 RESERVED_S = 15.0
 """For somebody who was sent to a session that is always on."""
 ASK_INFERENCE_EVERY_S = 1.0
@@ -69,17 +56,6 @@ class Readiness:
     ready: bool
     reason: str
     phase: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """What a process has used: CPU seconds since its start, and resident bytes (0: not known)."""
-
-    role: str
-    session: str
-    pid: int
-    cpu_s: float
-    rss_bytes: int
 
 
 class Control:
@@ -99,7 +75,6 @@ class Control:
         self.avatars = avatars
         self.metrics = metrics or Metrics()
         self.traces = TraceRing(settings.observe.trace_turns)
-        self.inference: InferenceStatus | None = None
         self._commands = commands or ChildCommands()
         self._clock = clock or MonotonicClock()
         self.capacity = capacity or CapacityKeeper(settings, self._clock, self._commands.frames)
@@ -115,7 +90,14 @@ class Control:
         self._ending: set[asyncio.Task[None]] = set()
         self._leaving: set[Keeper] = set()
         self._stopping = False
-        self._inference_ready = asyncio.Event()
+        self.models = ModelsProcess(
+            settings.inference,
+            self._spawn_inference,
+            self._clock,
+            self.capacity,
+            self.metrics,
+            lambda: len(self.registry),
+        )
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -124,18 +106,14 @@ class Control:
         self._endpoints = Endpoints()
         self._context = zmq.asyncio.Context()
         self._avatars = AvatarLink(self._context, self._endpoints.gateway, self._on_avatar)
-        self._models = InferenceLink(
-            self._context, self._endpoints.inference, self._on_inference_status
+        self.viewers = Viewers(
+            self.registry,
+            self.lifetimes,
+            self._avatars,
+            self.metrics,
+            self.settings.sessions.answer_timeout_s,
         )
-        limits = self.settings.inference
-        self._inference = Keeper(
-            "inference",
-            self._spawn_inference,
-            RestartPolicy(limits.restart_limit_per_minute, self._clock),
-            self._clock,
-            Patience(start_s=limits.start_timeout_s, silence_s=limits.hang_timeout_s),
-            on_lost=self._inference_lost,
-        )
+        self.models.open(self._context, self._endpoints.inference)
         self._beginning = asyncio.create_task(self._begin(), name="begin")
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
 
@@ -146,7 +124,7 @@ class Control:
         except Exception:
             # The setting alone then says how many sessions there may be.
             log.exception("the machine could not be measured")
-        self._inference.start()
+        self.models.start()
         self._spares.refill()
 
     async def stop(self) -> None:
@@ -161,50 +139,43 @@ class Control:
         for session in list(self._keepers):
             self._finish(session, "stopped", "The server is shutting down.")
         await asyncio.gather(
-            self._inference.stop(grace_s=0.0),
+            self.models.stop(),
             self._spares.close(),
             *self._ending,
             return_exceptions=True,
         )
         await self._avatars.close()
-        await self._models.close()
+        await self.models.close()
         self._context.term()
         self._endpoints.remove()
 
     def kill_now(self) -> None:
         """SIGKILL every child, without waiting: for a person who will not wait."""
-        keepers = (self._inference, *self._keepers.values(), *self._leaving)
-        for pid in (*(keeper.pid for keeper in keepers), *self._spares.pids):
+        keepers = (*self._keepers.values(), *self._leaving)
+        avatars = (keeper.pid for keeper in keepers)
+        for pid in (self.models.pid, *avatars, *self._spares.pids):
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
         self._endpoints.remove()
 
-    async def wait_until_ready(self, timeout_s: float) -> bool:
-        """Whether inference became ready within `timeout_s`."""
-        try:
-            await asyncio.wait_for(self._inference_ready.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
-
     # --- what the routes ask ------------------------------------------------------------------
 
     def readiness(self) -> Readiness:
         """Whether new sessions are taken, apart from how many run."""
-        phase = self.inference.phase if self.inference else self.capacity.phase or "starting"
+        phase = self.models.phase if self.models.status else self.capacity.phase or "starting"
         if self._stopping:
             return Readiness(False, "The server is shutting down.", "stopping")
         if self.lifetimes.draining:
             return Readiness(
                 False, "The server is being replaced and takes no new conversations.", "draining"
             )
-        if self.inference is not None and self.inference.ready:
+        if self.models.ready:
             return Readiness(True, "", phase or "ready")
-        if self._inference.state is KeeperState.WAITING:
+        if cause := self.models.lost_because:
             return Readiness(
                 False,
-                f"The models are being started again: inference {self._inference.reason}. "
+                f"The models are being started again: inference {cause}. "
                 "The server's log says more.",
                 "restarting",
             )
@@ -263,131 +234,10 @@ class Control:
         log.info("session started", extra={"session": session.id, "avatar": avatar})
         return session
 
-    def session(self, session: str) -> Session:
-        """Raises `ProblemError` 404."""
-        try:
-            return self.registry.get(session)
-        except UnknownSession as error:
-            raise ProblemError(404, "unknown-session", str(error)) from error
-
     def end(self, session: str) -> None:
         """End a session because an operator said so. Raises `ProblemError` 404."""
-        self.session(session)
+        self.viewers.session(session)
         self._finish(session, "deleted", "The session was ended by its operator.")
-
-    async def join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
-        """(viewer id, SDP answer). Raises `ProblemError`."""
-        try:
-            return await self._join(session, sdp, can_speak)
-        except ProblemError as error:
-            self.metrics.joins_failed.labels(str(error.status_code)).inc()
-            raise
-
-    async def rejoin(self, session: str, viewer: str, sdp: str, can_speak: bool) -> str:
-        """The SDP answer for a viewer that connects anew. Raises `ProblemError`."""
-        try:
-            self.registry.begin_return(session, viewer)
-            return await self._negotiate(session, viewer, sdp, can_speak)
-        except RegistryError as error:
-            raise _refused(error) from error
-        except ProblemError as error:
-            self.metrics.joins_failed.labels(str(error.status_code)).inc()
-            raise
-
-    async def _join(self, session: str, sdp: str, can_speak: bool) -> tuple[str, str]:
-        viewer = secrets.token_hex(8)
-        if not self.lifetimes.may_join(self.session(session)):
-            raise ProblemError(
-                503, "draining", "The server is being replaced. Try again soon.", retry_after_s=10
-            )
-        try:
-            self.registry.begin_join(session, viewer)
-        except RegistryError as error:
-            raise _refused(error) from error
-        answer = await self._negotiate(session, viewer, sdp, can_speak)
-        self.metrics.viewers_joined.inc()
-        return viewer, answer
-
-    async def _negotiate(self, session: str, viewer: str, sdp: str, can_speak: bool) -> str:
-        """The avatar's answer for a viewer whose place is held; frees the place where it fails."""
-        joined = False
-        try:
-            answer = await self._avatars.offer(
-                session, viewer, sdp, can_speak, self.settings.sessions.answer_timeout_s
-            )
-            if isinstance(answer, Problem):
-                raise _from_avatar(answer)
-            joined = self.registry.joined(session, viewer)
-        except Unreachable as error:
-            raise ProblemError(
-                503, "restarting", f"{_sentence(error)} Try again in a second.", retry_after_s=1
-            ) from error
-        finally:
-            if not joined:
-                self.registry.leave(session, viewer)
-                await self._tell(session, Leave(viewer=viewer))
-        if not joined:
-            raise ProblemError(
-                503, "restarting", "The avatar is restarting. Try again.", retry_after_s=1
-            )
-        assert isinstance(answer, Answer)
-        return answer.sdp
-
-    async def add_candidate(
-        self, session: str, viewer: str, candidate: str, mid: str | None, line: int | None
-    ) -> None:
-        """Pass a trickled candidate on. Raises `ProblemError`."""
-        self.require_viewer(session, viewer)
-        message = AddCandidate(
-            viewer=viewer, candidate=candidate, sdp_mid=mid, sdp_m_line_index=line
-        )
-        try:
-            await self._avatars.send(session, message)
-        except Unreachable as error:
-            raise ProblemError(
-                503, "restarting", "The avatar is restarting. Join again.", retry_after_s=1
-            ) from error
-
-    async def picture(self, session: str) -> bytes:
-        """What the session shows now as a JPEG file; empty where nobody watches.
-
-        Raises `ProblemError`.
-        """
-        self.session(session)
-        try:
-            return await self._avatars.picture(session, PICTURE_TIMEOUT_S)
-        except Unreachable as error:
-            raise ProblemError(
-                503, "restarting", "The avatar does not answer just now.", retry_after_s=1
-            ) from error
-
-    def processes(self) -> list[ProcessUse]:
-        """This process and all of its children, as far as they report."""
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        found = [ProcessUse("gateway", "", os.getpid(), used.ru_utime + used.ru_stime, 0)]
-        if self.inference is not None:
-            one = self.inference
-            found.append(ProcessUse("inference", "", one.pid, one.cpu_s, one.rss_bytes))
-        for entry in self.registry.sessions():
-            if entry.status is not None and entry.pid is not None:
-                status = entry.status
-                found.append(
-                    ProcessUse("avatar", entry.id, entry.pid, status.cpu_s, status.rss_bytes)
-                )
-        return found
-
-    async def leave(self, session: str, viewer: str) -> None:
-        """A viewer says goodbye. Raises `ProblemError` 404."""
-        self.require_viewer(session, viewer)
-        self.registry.leave(session, viewer, goodbye=True)
-        await self._tell(session, Leave(viewer=viewer))
-
-    def require_viewer(self, session: str, viewer: str) -> None:
-        """Raises `ProblemError` 404."""
-        try:
-            self.registry.require_viewer(session, viewer)
-        except RegistryError as error:
-            raise _refused(error) from error
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -437,7 +287,7 @@ class Control:
             self.metrics.turn(message)
 
     def _avatar_lost(self, session: str, cause: str) -> None:
-        self.metrics.restarts.labels("avatar", _cause(cause)).inc()
+        self.metrics.restarts.labels("avatar", cause_label(cause)).inc()
         self._avatars.lost(session)
         self.capacity.forget(session)
         self.registry.lost(session)
@@ -450,23 +300,6 @@ class Control:
             )
         log.error("session ended: the avatar %s", cause, extra={"session": session})
         self._finish(session, "failed", "The avatar keeps failing.")
-
-    def _on_inference_status(self, status: InferenceStatus) -> None:
-        if status.pid != self._inference.pid:
-            return
-        self.inference = status
-        self.capacity.inference_status(status, len(self.registry))
-        self.metrics.inference_status(status)
-        if status.ready and self._inference.ready(status.pid):
-            self._inference_ready.set()
-        self._inference.heard()
-
-    def _inference_lost(self, cause: str) -> None:
-        self.inference = None
-        self.capacity.inference_lost()
-        self._inference_ready.clear()
-        self.metrics.inference_ready.set(0)
-        self.metrics.restarts.labels("inference", _cause(cause)).inc()
 
     def _finish(self, session: str, why: str, reason: str) -> None:
         """Free the session's place now; its process ends in a task of its own."""
@@ -488,20 +321,13 @@ class Control:
     async def _end_process(self, session: str, keeper: Keeper, reason: str) -> None:
         self._leaving.add(keeper)
         try:
-            await self._tell(session, StopAvatar(reason=reason, final=not self._stopping))
+            await self.viewers.tell(session, StopAvatar(reason=reason, final=not self._stopping))
             # One that is not ready yet does not read messages: it has no goodbye to say either.
             ready = keeper.state is KeeperState.READY
             await keeper.stop(STOP_GRACE_S if ready else 0.0)
         finally:
             self._leaving.discard(keeper)
             self.metrics.forget_session(session)
-
-    async def _tell(self, session: str, message: Message) -> None:
-        """Send what needs no answer; a process that is not there has nothing to be told."""
-        try:
-            await self._avatars.send(session, message)
-        except Unreachable:
-            return
 
     def _follow_load(self) -> None:
         """Take an overload level, or give one back; everybody is told."""
@@ -510,7 +336,7 @@ class Control:
                 self._tell_overload(session)
 
     def _tell_overload(self, session: str) -> None:
-        task = asyncio.create_task(self._tell(session, self.capacity.overload_message()))
+        task = asyncio.create_task(self.viewers.tell(session, self.capacity.overload_message()))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -523,7 +349,7 @@ class Control:
             if self._clock.now() >= ask_at:
                 ask_at = self._clock.now() + ASK_INFERENCE_EVERY_S
                 self._follow_load()
-                await self._models.ask()
+                await self.models.ask()
             for state, count in self.registry.counts().items():
                 self.metrics.sessions.labels(state).set(count)
             self.metrics.viewers.set(self.registry.viewer_total())
@@ -531,7 +357,7 @@ class Control:
 
     async def _keep_lifetimes(self) -> None:
         for session, seconds_left in self.lifetimes.notices():
-            await self._tell(session, TellEnding(seconds_left=seconds_left))
+            await self.viewers.tell(session, TellEnding(seconds_left=seconds_left))
         for ending in self.lifetimes.endings():
             self._finish(ending.session, ending.why, ending.reason)
         if self.lifetimes.drained and self.on_drained is not None and not self._ending:
@@ -559,36 +385,3 @@ class _StartFailed(Exception):
 def _new_id() -> str:
     """A session's id is what lets one watch it, so that it must not be guessable (80 bits)."""
     return secrets.token_hex(10)
-
-
-def _refused(error: RegistryError) -> ProblemError:
-    match error:
-        case UnknownSession():
-            return ProblemError(404, "unknown-session", str(error))
-        case UnknownViewer():
-            return ProblemError(404, "unknown-viewer", str(error))
-        case NotRunning():
-            return ProblemError(503, "restarting", str(error), retry_after_s=1)
-        case _:
-            return ProblemError(503, "full", str(error), retry_after_s=10)
-
-
-def _from_avatar(problem: Problem) -> ProblemError:
-    status = problem.status if 400 <= problem.status < 600 else 502
-    retry = 1 if status == 503 else None
-    code = problem.title.lower().replace(" ", "-")
-    return ProblemError(status, code, problem.detail, title=problem.title, retry_after_s=retry)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:] + "."
-
-
-def _cause(text: str) -> str:
-    """A label with few values, for a sentence with many."""
-    if "signal" in text:
-        return "killed"
-    if "sign of life" in text or "not ready" in text:
-        return "hang"
-    return "exit"

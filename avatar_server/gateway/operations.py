@@ -12,6 +12,7 @@ from avatar_server.gateway.access import Access
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.logring import LINES, LogRing
 from avatar_server.gateway.problems import problems
+from avatar_server.gateway.process_use import process_use
 
 Last = Annotated[int, Query(ge=1, le=LINES, description="How many lines, the newest.")]
 
@@ -80,7 +81,7 @@ def operation_routes(control: Control, access: Access, ring: LogRing | None) -> 
 
     @router.get("/processes", summary="CPU time and memory of every process of the server")
     async def processes() -> list[ProcessView]:
-        return [ProcessView(**dataclasses.asdict(use)) for use in control.processes()]
+        return [ProcessView(**dataclasses.asdict(use)) for use in process_use(control)]
 
     @router.get(
         "/sessions/{session}/picture",
@@ -93,7 +94,7 @@ def operation_routes(control: Control, access: Access, ring: LogRing | None) -> 
         },
     )
     async def picture(session: str) -> Response:
-        jpeg = await control.picture(session)
+        jpeg = await control.viewers.picture(session)
         headers = {"Cache-Control": "no-store"}
         if not jpeg:
             return Response(None, 204, headers)
@@ -111,7 +112,7 @@ def operation_routes(control: Control, access: Access, ring: LogRing | None) -> 
     async def session_logs(session: str, last: Last = 200) -> list[dict[str, Any]]:
         found = ring.lines(session, last) if ring else []
         if not found:
-            control.session(session)
+            control.viewers.session(session)
         return found
 
     return router

@@ -150,10 +150,10 @@ def status_view(control: Control, request: Request, access: Access) -> dict[str,
         "phase": readiness.phase,
         "sessions": sessions,
         "full_because": refusal.reason if refusal else "",
-        "models": dict(control.inference.models) if control.inference else {},
+        "models": dict(control.models.status.models) if control.models.status else {},
         # Process ids are for whoever tests on this machine, not for visitors.
-        "inference_pid": control.inference.pid
-        if control.inference and not access.required
+        "inference_pid": control.models.status.pid
+        if control.models.status and not access.required
         else None,
         "start": access.who_may_start,
         "secure_hint": secure_hint(request),

@@ -46,3 +46,12 @@ class RestartPolicy:
         oldest = self._clock.now() - WINDOW_S
         while self._recent and self._recent[0] <= oldest:
             self._recent.popleft()
+
+
+def cause_label(cause: str) -> str:
+    """A word for metrics, of which there are few, for a sentence of which there are many."""
+    if "signal" in cause:
+        return "killed"
+    if "sign of life" in cause or "not ready" in cause:
+        return "hang"
+    return "exit"

@@ -173,7 +173,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
 
     @router.get("/{session}", summary="One session", responses=problems(s404="It has ended."))
     async def one(session: str) -> SessionView:
-        return session_view(control.session(session))
+        return session_view(control.viewers.session(session))
 
     @router.delete(
         "/{session}",
@@ -196,7 +196,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         ),
     )
     async def link(session: str, body: NewLink, request: Request) -> LinkView:
-        control.session(session)
+        control.viewers.session(session)
         security = control.settings.security
         lifetime = body.lifetime_s or security.link_lifetime_s
         if lifetime > security.most_link_lifetime_s:
@@ -218,7 +218,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         responses=problems(s404="It has ended."),
     )
     async def turns(session: str) -> JSONResponse:
-        control.session(session)
+        control.viewers.session(session)
         traces = control.traces.of_session(session)
         return JSONResponse(
             {
@@ -233,7 +233,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         responses=problems(s404="It has ended."),
     )
     async def servers(session: str, response: Response) -> list[dict[str, Any]]:
-        control.session(session)
+        control.viewers.session(session)
         response.headers["Cache-Control"] = "no-store"
         # The name is for the TURN server's log: it must not let anybody into the session.
         return ice_servers(control.settings.media, secrets.token_hex(4))
@@ -261,10 +261,10 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         request: Request,
         speak: Annotated[bool, Query(description="Whether this viewer wants to talk.")] = True,
     ) -> Response:
-        control.session(session)
+        control.viewers.session(session)
         offer = await read_offer(request)
         may_speak = speak and caller_of(request).role is Role.SPEAK
-        viewer, answer = await control.join(session, offer, may_speak)
+        viewer, answer = await control.viewers.join(session, offer, may_speak)
         location = f"/v1/sessions/{session}/viewers/{viewer}"
         return Response(answer, 201, {"Location": location}, SDP_TYPE)
 
@@ -287,10 +287,10 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         request: Request,
         speak: Annotated[bool, Query(description="Whether this viewer wants to talk.")] = True,
     ) -> Response:
-        control.require_viewer(session, viewer)
+        control.viewers.require(session, viewer)
         offer = await read_offer(request)
         may_speak = speak and caller_of(request).role is Role.SPEAK
-        answer = await control.rejoin(session, viewer, offer, may_speak)
+        answer = await control.viewers.rejoin(session, viewer, offer, may_speak)
         return Response(answer, 200, media_type=SDP_TYPE)
 
     @router.patch(
@@ -302,7 +302,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         ),
     )
     async def trickle(session: str, viewer: str, body: Candidate) -> None:
-        await control.add_candidate(
+        await control.viewers.add_candidate(
             session, viewer, body.candidate or "", body.sdpMid, body.sdpMLineIndex
         )
 
@@ -313,7 +313,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         responses=problems(s404="The session or the viewer is gone."),
     )
     async def leave(session: str, viewer: str) -> None:
-        await control.leave(session, viewer)
+        await control.viewers.leave(session, viewer)
 
     return router
 

@@ -126,7 +126,7 @@ async def running_gateway(
             transport=transport, base_url="http://localhost:8080", timeout=30
         ) as http:
             if wait:
-                assert await control.wait_until_ready(20)
+                assert await control.models.wait_until_ready(20)
             yield Gateway(control, http)
     finally:
         await control.stop()

@@ -71,7 +71,7 @@ async def guarded(folder: Path, security: dict[str, Any] | None = None) -> Async
         async with httpx.AsyncClient(
             transport=transport, base_url="http://avatars.example", timeout=30
         ) as http:
-            assert await control.wait_until_ready(20)
+            assert await control.models.wait_until_ready(20)
             yield Guarded(control, http, access, audit, keys, app)
     finally:
         await control.stop()

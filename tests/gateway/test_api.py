@@ -67,9 +67,9 @@ def test_a_viewer_joins_trickles_and_leaves(shared: SharedRunner) -> None:
         candidate = {"candidate": "candidate:1 1 udp 1 192.0.2.1 9 typ host", "sdpMid": "0"}
         assert (await g.http.patch(viewer, json=candidate)).status_code == 204
         assert (await g.http.patch(viewer, json={"candidate": None})).status_code == 204
-        assert g.control.session(session).viewer_count == 1
+        assert g.control.viewers.session(session).viewer_count == 1
         assert (await g.http.delete(viewer)).status_code == 204
-        assert g.control.session(session).viewer_count == 0
+        assert g.control.viewers.session(session).viewer_count == 0
         assert_problem(await g.http.delete(viewer), 404, "Join again")
         assert_problem(await g.http.patch(viewer, json=candidate), 404)
 
@@ -85,7 +85,7 @@ def test_a_viewer_connects_anew_under_its_own_address(gateway: GatewayFactory) -
             assert again.status_code == 200
             assert again.headers["content-type"].startswith("application/sdp")
             assert "a=speak:False" in again.text
-            assert g.control.session(session).viewer_count == 1
+            assert g.control.viewers.session(session).viewer_count == 1
             assert_problem(await g.http.put(viewer, json={}), 415, "application/sdp")
             nobody = f"/v1/sessions/{session}/viewers/nobody"
             assert_problem(await g.http.put(nobody, content=OFFER, headers=SDP), 404, "Join again")
@@ -228,7 +228,7 @@ def test_a_session_takes_no_more_viewers_than_configured(gateway: GatewayFactory
 def test_nothing_is_started_before_the_models_are_ready(gateway: GatewayFactory) -> None:
     async def scenario() -> None:
         async with gateway(inference=("loading",), wait=False) as g:
-            await eventually(lambda: g.control.inference is not None, "inference reports")
+            await eventually(lambda: g.control.models.status is not None, "inference reports")
             refused = await g.http.post("/v1/sessions", json={"avatar": "good"})
             assert_problem(refused, 503, "loading stt")
             assert refused.headers["retry-after"]

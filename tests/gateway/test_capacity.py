@@ -223,8 +223,7 @@ def test_when_inference_is_replaced_its_queues_are_forgotten_and_the_level_falls
             session = await g.session()
             overload = g.control.capacity.overload
             await eventually(lambda: overload.level >= 2, "two levels")
-            g.control._on_inference_status = lambda status: None  # type: ignore[method-assign]
-            g.control._models._on_status = lambda status: None
+            g.control.models._link._on_status = lambda status: None
             g.control.capacity.inference_lost()
             await eventually(lambda: overload.level == 0, "all is well again")
             assert overload.reason == ""

@@ -108,15 +108,15 @@ def test_killed_inference_comes_back_and_sessions_stay(gateway: GatewayFactory) 
         async with gateway() as g:
             session = await g.session()
             avatar = g.pid(session)
-            first = g.control.inference.pid
+            first = g.control.models.status.pid
             os.kill(first, signal.SIGKILL)
             await eventually(lambda: not g.control.readiness().ready, "the loss is noticed")
             refused = await g.http.post("/v1/sessions", json={"avatar": "good"})
             assert refused.status_code == 503
             assert refused.headers["retry-after"]
             assert (await g.join(session)).status_code == 201, "the session goes on meanwhile"
-            assert await g.control.wait_until_ready(BACK_S)
-            assert g.control.inference.pid != first
+            assert await g.control.models.wait_until_ready(BACK_S)
+            assert g.control.models.status.pid != first
             assert g.pid(session) == avatar
 
     run(scenario)
@@ -125,9 +125,9 @@ def test_killed_inference_comes_back_and_sessions_stay(gateway: GatewayFactory) 
 def test_hanging_inference_is_killed_and_replaced(gateway: GatewayFactory) -> None:
     async def scenario() -> None:
         async with gateway({"inference": {"hang_timeout_s": 3}}, inference=("hang",)) as g:
-            first = g.control.inference.pid
+            first = g.control.models.status.pid
             await eventually(lambda: not exists(first), "the hanging process is gone")
-            assert await g.control.wait_until_ready(BACK_S)
+            assert await g.control.models.wait_until_ready(BACK_S)
 
     run(scenario)
 
@@ -188,7 +188,7 @@ def test_stopping_leaves_no_process_and_no_file(gateway: GatewayFactory) -> None
             await eventually(lambda: len(g.control._keepers) == 3, "the third one starts")
             await eventually(lambda: all(k.pid for k in g.control._keepers.values()), "spawned")
             pids = [keeper.pid for keeper in g.control._keepers.values()]
-            pids += [g.control.inference.pid, *g.control._spares.pids]
+            pids += [g.control.models.status.pid, *g.control._spares.pids]
             folder = g.control._endpoints.folder
             assert folder.stat().st_mode & 0o777 == 0o700
             assert all(exists(pid) for pid in pids)
