@@ -24,10 +24,16 @@ from avatar_server.avatar.layers import LayerPolicy
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.microphone import Microphone
 from avatar_server.avatar.packets import Layer
-from avatar_server.avatar.rtc_internals import packets_received, replace_sender, take_packets
+from avatar_server.avatar.rtc_internals import (
+    ask_for_fec,
+    packets_received,
+    replace_sender,
+    take_packets,
+)
 from avatar_server.avatar.sender import LeanSender
 from avatar_server.avatar.signalling import CheckedOffer, is_mdns_candidate
 from avatar_server.avatar.sink import ViewerSink
+from avatar_server.avatar.speech_decoder import recovers_losses
 from avatar_server.clock import Clock
 from avatar_server.config import MediaSettings
 from avatar_server.protocol.events import (
@@ -95,6 +101,7 @@ class Viewer:
             take_packets(audio.receiver, self._on_packet)
         # On the answering side preferences count only if set before the remote description.
         audio.setCodecPreferences(_preferences("audio", "opus"))
+        self._microphone_line = audio if can_speak and settings.audio.fec else None
         self._audio = replace_sender(audio, engine.timeline, clock, stream)
         self._video: LeanSender | None = None
         if offer.has_video:
@@ -110,6 +117,8 @@ class Viewer:
     async def answer(self) -> str:
         """The SDP answer, complete with candidates. Raises `NoFreePortError`."""
         await self._connection.setRemoteDescription(RTCSessionDescription(self._offer.sdp, "offer"))
+        if self._microphone_line is not None and recovers_losses():
+            ask_for_fec(self._microphone_line)
         gather_as_configured(self._connection, self._settings)
         await self._connection.setLocalDescription(await self._connection.createAnswer())
         return str(self._connection.localDescription.sdp)

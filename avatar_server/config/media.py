@@ -59,7 +59,9 @@ class AudioSettings(Section):
     bitrate_bps: int = Field(default=48_000, ge=6_000, le=256_000)
     """Of the Opus stream."""
     fec: bool = True
-    """In-band forward error correction."""
+    """In-band forward error correction, both ways: a lost packet is made from the next one."""
+    expected_loss_percent: int = Field(default=10, ge=0, le=100)
+    """The share of lost packets that the redundancy sent to viewers prepares for."""
 
 
 class MediaSettings(Section):

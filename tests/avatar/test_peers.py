@@ -32,6 +32,7 @@ async def test_a_viewer_gets_720p_h264_at_30_frames_of_rtp_time_and_sound() -> N
             await until(lambda: len(client.payloads) > 60 and len(client.sound) > 60)
             assert "H264/90000" in answer
             assert "42e01f" in answer
+            assert "useinbandfec=1" in answer
             assert client.pictures[-1][2].shape == (720, 1280)
             # On a machine with other work frames may be left out, but never moved.
             times = sorted({timestamp for timestamp, _, _ in client.payloads})
