@@ -40,6 +40,9 @@ class TtsSettings(EngineSettings):
     """`auto` takes Kokoro only where its measured real-time factor is below this / sessions."""
     first_piece_ms: int = Field(default=300, ge=100)
     """Sound decoded before a clause's first piece is sent."""
+    kept_mb: int = Field(default=64, ge=0)
+    """Memory for speech of the avatar's own words (greeting, facts, small talk), so that what was
+    said once is not made again; 64 hold 11 minutes. 0 keeps none."""
 
 
 class LlmSettings(EngineSettings):

@@ -225,7 +225,7 @@ class Planner:
             )
         last = heard[-1].removesuffix(INTERRUPTED)
         # Of a reply that was cut off the rest may be what was missed.
-        return Direct(self._said if self._said.startswith(last) else last)
+        return Direct(self._said if self._said.startswith(last) else last, own=False)
 
     def _hand_over(
         self, spec: RouteSpec, text: str, history: Sequence[HistoryItem], language: str

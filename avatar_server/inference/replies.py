@@ -19,6 +19,7 @@ from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
 from avatar_server.inference.planning import Call, Planner, Silence
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
+from avatar_server.inference.tts.kept import KeptSpeech, Spoken
 from avatar_server.inference.workers import Workers
 from avatar_server.protocol.messages import HistoryItem, Message, Outlook, ReplyAudio, ReplyEnd
 
@@ -57,6 +58,7 @@ class ReplyTools:
     llm_device: str | None
     cutter: Callable[[], Cutter]
     speakable: Callable[[str, str], str]
+    kept: KeptSpeech
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class ReplyMaker:
         self._voice = voice
         self._budget = budget
         self._ahead = False
+        self._own = False
         self._send = send
         self._stream = f"{session}/{job}"
         self._progress = _Progress(tools.clock.now())
@@ -99,6 +102,7 @@ class ReplyMaker:
     async def say(self, text: str, *, ahead: bool = False) -> None:
         """Speak `text` as it is; `ahead`: while there is nothing else to do."""
         self._ahead = ahead
+        self._own = True
         await self._speak_all(_once(text))
         self._end()
 
@@ -129,6 +133,7 @@ class ReplyMaker:
             match plan:
                 case Direct():
                     pieces, kind = _once(plan.text), "reply.known"
+                    self._own = plan.own
                 case Call():
                     pieces, kind = self._call(planner, plan, committed), "reply.called"
                 case Generate() if early is not None and plan == guess:
@@ -270,13 +275,31 @@ class ReplyMaker:
         spoken = tools.speakable(shown, voice.language).strip()
         if not spoken:
             return
+        number, progress.clauses = progress.clauses, progress.clauses + 1
+        progress.text = f"{progress.text} {shown}".strip()
+        key = Spoken(spoken, voice.name, voice.speed, voice.language)
+        if kept := tools.kept.get(key):
+            if not self._ahead:
+                tools.workers["tts"].add_sound(self._stream, sum(map(_seconds, kept)))
+            for count, piece in enumerate(kept):
+                self._sound(number, count, piece, shown, 0.0)
+            return
+        made = list[SpeechPiece]()
+        async with contextlib.aclosing(self._made(spoken)) as pieces:
+            async for piece, seconds in pieces:
+                self._sound(number, len(made), piece, shown, seconds)
+                made.append(piece)
+        if self._own:
+            tools.kept.keep(key, made)
+
+    async def _made(self, spoken: str) -> AsyncGenerator[tuple[SpeechPiece, float], None]:
+        """The clause's sound as it is made, each piece with the seconds since it was asked for."""
+        tools, voice = self._tools, self._voice
         began = tools.clock.now()
 
         def make() -> Iterator[SpeechPiece]:
             return tools.synthesizer.synthesize(spoken, voice.name, voice.speed, voice.language)
 
-        number, progress.clauses = progress.clauses, progress.clauses + 1
-        progress.text = f"{progress.text} {shown}".strip()
         running = tools.workers["tts"].start(
             self._session,
             make,
@@ -286,25 +309,29 @@ class ReplyMaker:
             stream="" if self._ahead else self._stream,
             seconds_of=_seconds,
         )
-        count = 0
         async with contextlib.aclosing(running.results()) as results:
             async for piece in results:
-                progress.mark("tts_first_piece", tools.clock.now() - began)
-                self._sounded()
-                first = count == 0
-                self._send(
-                    ReplyAudio(
-                        job=self._job,
-                        clause=number,
-                        piece=count,
-                        pcm=piece.pcm.tobytes(),
-                        last=piece.last,
-                        text=shown if first else "",
-                        words=piece.words if first else [],
-                        visemes=piece.visemes if first else [],
-                    )
-                )
-                count += 1
+                yield piece, tools.clock.now() - began
+
+    def _sound(
+        self, clause: int, count: int, piece: SpeechPiece, text: str, seconds: float
+    ) -> None:
+        """Send the clause's piece number `count`, which took `seconds`."""
+        self._progress.mark("tts_first_piece", seconds)
+        self._sounded()
+        first = count == 0
+        self._send(
+            ReplyAudio(
+                job=self._job,
+                clause=clause,
+                piece=count,
+                pcm=piece.pcm.tobytes(),
+                last=piece.last,
+                text=text if first else "",
+                words=piece.words if first else [],
+                visemes=piece.visemes if first else [],
+            )
+        )
 
 
 def _seconds(piece: SpeechPiece) -> float:

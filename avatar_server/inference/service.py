@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import statistics
@@ -25,11 +26,13 @@ from avatar_server.inference.llm.retrieval import FactIndex
 from avatar_server.inference.llm.tools import ToolCaller
 from avatar_server.inference.loading import Models
 from avatar_server.inference.planning import Planner
+from avatar_server.inference.pressing import Pressing
 from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
 from avatar_server.inference.resources import rss_bytes
 from avatar_server.inference.text.clauses import ClauseCutter
 from avatar_server.inference.text.speakable import speakable
 from avatar_server.inference.tts import TtsError, choose_voice
+from avatar_server.inference.tts.kept import KeptSpeech
 from avatar_server.inference.waits import Waits
 from avatar_server.inference.workers import OverloadedError
 from avatar_server.observe.logging import log_context
@@ -47,6 +50,7 @@ from avatar_server.protocol.messages import (
     Message,
     ModelMemory,
     OpenSession,
+    ReplyAudio,
     Respond,
     Say,
     SessionOpened,
@@ -106,6 +110,7 @@ class InferenceService:
         self._stages: dict[str, deque[float]] = {}
         self._sweeper = asyncio.create_task(self._sweep(), name="sweep-sessions")
         self._waits = Waits(clock)
+        self._pressing = Pressing(self._hold_prefill)
         self.phase = "starting"
         self.costs: StageCosts | None = None
         """What the stages cost, where that was measured."""
@@ -122,6 +127,7 @@ class InferenceService:
             llm_device=llm_device(self._settings),
             cutter=ClauseCutter,
             speakable=speakable,
+            kept=KeptSpeech(self._settings.tts.kept_mb << 20),
         )
         self.phase = "ready"
         self._ready.set()
@@ -176,6 +182,7 @@ class InferenceService:
     def status(self) -> InferenceStatus:
         """For the gateway, and for metrics."""
         models = self._models
+        kept = self._tools.kept.found if self._tools else 0
         return InferenceStatus(
             ready=models is not None,
             pid=os.getpid(),
@@ -183,7 +190,7 @@ class InferenceService:
             models=models.names if models else {},
             sessions=len(self._sessions),
             queue_depth=self._workers.depths(),
-            jobs_done=dict(self._done),
+            jobs_done={**self._done, "kept_speech": kept} if kept else dict(self._done),
             jobs_failed=self._failed,
             stage_ms_p50={
                 stage: round(statistics.median(values), 1) for stage, values in self._stages.items()
@@ -352,14 +359,15 @@ class InferenceService:
         pcm = _samples(message.pcm)
         models, _ = await self._loaded(session)
         partial = message.purpose == "partial"
-        result, timing = await self._workers["stt"].call(
-            message.session,
-            lambda: models.recogniser.transcribe(pcm, message.language),
-            deadline=self._deadline("stt", message.budget_s),
-            size=len(pcm) / SPEECH_RATE_HZ,
-            best_effort=partial,
-            timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
-        )
+        with contextlib.nullcontext() if partial else self._pressing.work():
+            result, timing = await self._workers["stt"].call(
+                message.session,
+                lambda: models.recogniser.transcribe(pcm, message.language),
+                deadline=self._deadline("stt", message.budget_s),
+                size=len(pcm) / SPEECH_RATE_HZ,
+                best_effort=partial,
+                timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
+            )
         self._count("stt", {"stt": timing.ran * 1e3})
         if not partial:
             self._waits.add(timing.queued)
@@ -379,12 +387,13 @@ class InferenceService:
     async def _check_end_of_turn(self, session: _Session, message: CheckEndOfTurn) -> None:
         pcm = _samples(message.pcm)
         models, _ = await self._loaded(session)
-        probability, timing = await self._workers["endpoint"].call(
-            message.session,
-            lambda: models.end_of_turn.probability(pcm),
-            deadline=self._deadline("stt", message.budget_s),
-            timeout_s=JOB_TIMEOUT_S,
-        )
+        with self._pressing.work():
+            probability, timing = await self._workers["endpoint"].call(
+                message.session,
+                lambda: models.end_of_turn.probability(pcm),
+                deadline=self._deadline("stt", message.budget_s),
+                timeout_s=JOB_TIMEOUT_S,
+            )
         self._count("endpoint", {"endpoint": timing.ran * 1e3})
         self._waits.add(timing.queued)
         self._send(session.peer, EndOfTurn(job=message.job, probability=probability, timing=timing))
@@ -392,20 +401,29 @@ class InferenceService:
     async def _respond(self, session: _Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
         assert session.planner is not None
-        maker = self._maker(session, message.job, tools, self._budget(message.budget_s))
+        silence = contextlib.ExitStack()
+        maker = self._maker(
+            session, message.job, tools, self._budget(message.budget_s), silence.close
+        )
         committed = session.uncommitted.get(message.job)
         if committed is None:
             committed = asyncio.Event()
             committed.set()
-        chat = await maker.respond(
-            session.planner, message.text, message.history, committed, brief=message.brief
-        )
+        with silence:
+            silence.enter_context(self._pressing.work())
+            chat = await maker.respond(
+                session.planner, message.text, message.history, committed, brief=message.brief
+            )
         await models.llm.prefill(message.session, chat)
 
     async def _say(self, session: _Session, message: Say) -> None:
         _, tools = await self._loaded(session)
         maker = self._maker(session, message.job, tools, self._budget(None))
         await maker.say(message.text, ahead=message.ahead)
+
+    def _hold_prefill(self, held: bool) -> None:
+        if self._models is not None:
+            self._models.llm.hold_prefill(held)
 
     def _budget(self, left_s: float | None) -> TurnBudget:
         """Of a turn that has `left_s` left of its budget; where that is not known, all of it."""
@@ -416,11 +434,19 @@ class InferenceService:
         return self._budget(left_s).deadline(stage, self._workers.costs)
 
     def _maker(
-        self, session: _Session, job: str, tools: ReplyTools, budget: TurnBudget
+        self,
+        session: _Session,
+        job: str,
+        tools: ReplyTools,
+        budget: TurnBudget,
+        sounded: Callable[[], None] = lambda: None,
     ) -> ReplyMaker:
+        """`sounded` is called with each piece of sound, at least."""
         assert session.voice is not None
 
         def send(message: Message) -> None:
+            if isinstance(message, ReplyAudio):
+                sounded()
             if (stages := getattr(message, "stages_ms", None)) is not None:
                 self._count("reply", stages)
                 self._waits.add(stages.get("queued", 0.0) / 1e3)

@@ -195,6 +195,11 @@ class EngineWorker:
             self._scheduler.set_buffered(stream, seconds)
             self._changed.notify_all()
 
+    def add_sound(self, stream: str, seconds: float) -> None:
+        """See `Scheduler.add_sound`."""
+        with self._changed:
+            self._scheduler.add_sound(stream, seconds)
+
     def end_stream(self, stream: str) -> None:
         with self._changed:
             self._scheduler.end_stream(stream)

@@ -54,6 +54,7 @@ class FakeVoice:
 
     def __init__(self) -> None:
         self.gate: threading.Event | None = None
+        self.spoken: list[str] = []
 
     def voices(self) -> list[str]:
         return ["plain", "other"]
@@ -61,6 +62,7 @@ class FakeVoice:
     def synthesize(
         self, text: str, voice: str, speed: float, language: str
     ) -> Iterator[SpeechPiece]:
+        self.spoken.append(text)
         if "broken" in text:
             raise TtsError("no such sound")
         pcm = np.full(PIECE_SAMPLES, len(text), np.int16)
@@ -79,6 +81,7 @@ class FakeLlm:
     requests: list[LlmRequest] = field(default_factory=list)
     read_ahead: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    held: list[bool] = field(default_factory=list)
     active: int = 0
     both: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -100,6 +103,9 @@ class FakeLlm:
 
     async def prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
         self.read_ahead.append(session)
+
+    def hold_prefill(self, held: bool) -> None:
+        self.held.append(held)
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
@@ -654,5 +660,70 @@ def test_measured_costs_are_part_of_the_status() -> None:
             assert b.service.status().costs is None
             b.service.costs = STAGES
             assert b.service.status().costs == STAGES
+
+    run(test)
+
+
+def test_the_avatars_own_words_are_spoken_once_and_kept() -> None:
+    async def test() -> None:
+        async with bench(lambda _: ["It", "is", "a", "lamp."]) as b:
+            await b.opened()
+            await b.opened("t")
+            b.say(Say(session="s", job="1", text="Good morning. How are you?"))
+            await b.end("1")
+            made = list(b.voice.spoken)
+            b.say(Say(session="t", job="2", text="Good morning. How are you?"))
+            await b.end("2")
+            assert b.voice.spoken == made
+            assert [m.pcm for m in b.audio("2")] == [m.pcm for m in b.audio("1")]
+            assert [m.words for m in b.audio("2")] == [m.words for m in b.audio("1")]
+            assert b.service.status().jobs_done["kept_speech"] == len(
+                {m.clause for m in b.audio("2")}
+            )
+            # Another voice is made anew.
+            await b.opened("u", voice="other")
+            b.say(Say(session="u", job="3", text="Good morning. How are you?"))
+            await b.end("3")
+            assert len(b.voice.spoken) == 2 * len(made)
+
+    run(test)
+
+
+def test_the_models_words_are_not_kept() -> None:
+    async def test() -> None:
+        async with bench(lambda _: ["It", "is", "a", "lamp."]) as b:
+            await b.opened()
+            for job in "12":
+                b.say(Respond(session="s", job=job, text="What is that thing?", budget_s=0.9))
+                await b.end(job)
+            assert b.voice.spoken == ["It is a lamp."] * 2
+            assert "kept_speech" not in b.service.status().jobs_done
+
+    run(test)
+
+
+def test_prompts_are_not_read_ahead_while_somebody_waits_in_silence() -> None:
+    async def test() -> None:
+        async with bench(lambda _: ["It", "is", "a", "lamp."]) as b:
+            await b.opened()
+            pcm = bytes(32_000)
+            b.say(Transcribe(session="s", job="1", purpose="partial", pcm=pcm))
+            await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "1")
+            assert b.llm.held == []
+            b.say(Transcribe(session="s", job="2", purpose="final", pcm=pcm))
+            await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "2")
+            assert b.llm.held == [True, False]
+            # Of a reply until its first sound: what follows is made while it is heard.
+            b.voice.gate = threading.Event()
+            b.say(Respond(session="s", job="3", text="What is that thing?", budget_s=0.9))
+            await b.wait_for(lambda m: isinstance(m, ReplyAudio) and m.job == "3")
+            assert b.llm.held == [True, False] * 2
+            b.voice.gate.set()
+            await b.end("3")
+            b.say(Respond(session="s", job="4", text="broken", budget_s=0.9))
+            b.say(Cancel(session="s", job="4"))
+            b.say(CheckEndOfTurn(session="s", job="5", pcm=pcm))
+            await b.wait_for(lambda m: isinstance(m, EndOfTurn) and m.job == "5")
+            assert b.llm.held[-1] is False
 
     run(test)

@@ -50,9 +50,13 @@ _HAS_WORD = re.compile(r"\w")
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Say this, word for word."""
+    """Say this, word for word.
+
+    `own`: the words are the avatar's, and not a model's or a viewer's that are said again.
+    """
 
     text: str
+    own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,8 @@ class Responder:
     def _remark(self, answer: str, history: Sequence[HistoryItem]) -> Direct | Generate:
         if answer == REPEAT:
             said = [i.text for i in history if i.role == "assistant" and i.text.strip()]
-            return Direct(f"I said: {said[-1]}" if said else "I haven't said anything yet.")
+            again = f"I said: {said[-1]}" if said else "I haven't said anything yet."
+            return Direct(again, own=False)
         if answer == AGAIN:
             asked = [i.text for i in history if i.role == "user" and i.text.strip()]
             if not asked:

@@ -179,6 +179,11 @@ class Scheduler:
         if stream in self._dry_at:
             self._dry_at[stream] = self._clock.now() + max(0.0, seconds)
 
+    def add_sound(self, stream: str, seconds: float) -> None:
+        """The stream got `seconds` of sound: of a step, or without any."""
+        now = self._clock.now()
+        self._dry_at[stream] = max(now, self._dry_at.get(stream, now)) + seconds
+
     def end_stream(self, stream: str) -> None:
         """The reply is over."""
         self._dry_at.pop(stream, None)
@@ -265,5 +270,4 @@ class Scheduler:
 
     def _produced(self, job: Job, seconds: float) -> None:
         if seconds > 0 and job.stream and job.id in self._running[job.engine]:
-            now = self._clock.now()
-            self._dry_at[job.stream] = max(now, self._dry_at.get(job.stream, now)) + seconds
+            self.add_sound(job.stream, seconds)

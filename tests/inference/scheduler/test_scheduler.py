@@ -137,6 +137,19 @@ def test_a_reply_far_ahead_of_its_listener_waits_until_it_has_drained(policy: st
     assert run_step(scheduler, clock) == ["a"]
 
 
+def test_sound_that_needed_no_step_counts_as_made() -> None:
+    clock, scheduler = make(ahead_s=3.0)
+    scheduler.add_sound("r", 1.5)
+    scheduler.add_sound("r", 2.5)
+    add(scheduler, "a", stream="r")
+    assert scheduler.next_step(ENGINE) == []
+    assert scheduler.next_change_s(ENGINE) == pytest.approx(1.0)
+    clock.advance(1.0)
+    assert run_step(scheduler, clock) == ["a"]
+    scheduler.end_stream("r")
+    assert scheduler.idle
+
+
 def test_the_players_report_replaces_the_estimate() -> None:
     clock, scheduler = make(ahead_s=3.0)
     add(scheduler, "a", stream="r")

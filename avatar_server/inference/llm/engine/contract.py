@@ -176,6 +176,11 @@ class LlmEngine(Protocol):
         """
         ...
 
+    def hold_prefill(self, held: bool) -> None:
+        """While held, begin to read nothing ahead and break off what is being read: a viewer waits
+        for work of other models on the same hardware. Nothing of what was read is lost."""
+        ...
+
     def forget(self, session: str) -> None:
         """The session is over; its cache may serve another."""
         ...

@@ -96,6 +96,7 @@ class LlamaCppEngine:
         self._streams = 0
         self._unread: dict[str, Sequence[ChatMessage]] = {}
         self._reading: asyncio.Task[None] | None = None
+        self._held = False
         self._closed = False
         self._server: Any = None
         self._seeds = itertools.count(1)
@@ -186,6 +187,13 @@ class LlamaCppEngine:
         self._unread[session] = messages
         self._read_ahead()
 
+    def hold_prefill(self, held: bool) -> None:
+        self._held = held
+        if not held:
+            self._read_ahead()
+        elif self._reading is not None:
+            self._reading.cancel()
+
     def forget(self, session: str) -> None:
         self._unread.pop(session, None)
         self._slots.forget(session)
@@ -193,7 +201,8 @@ class LlamaCppEngine:
     def _read_ahead(self) -> None:
         """Read prompts ahead, but only while nobody waits for a reply: the steps of one request
         hold up those of all others."""
-        if self._unread and not self._streams and not self._closed and self._reading is None:
+        busy = self._held or self._streams or self._reading is not None
+        if self._unread and not busy and not self._closed:
             self._reading = asyncio.create_task(self._read_all(), name="llm-read-ahead")
 
     async def _read_all(self) -> None:
@@ -212,6 +221,8 @@ class LlamaCppEngine:
                     del self._unread[session]
         finally:
             self._reading = None
+            # Held and released while a step ended, there may be time again already.
+            self._read_ahead()
 
     async def _stop_reading(self) -> None:
         """What was read stays in the cache, and the rest is read when there is time again."""

@@ -191,6 +191,9 @@ class OpenAiEngine:
     async def prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:
         del session, messages
 
+    def hold_prefill(self, held: bool) -> None:
+        del held
+
     def forget(self, session: str) -> None:
         del session
 

@@ -131,6 +131,10 @@ class VllmEngine:
             self._read(session, messages), name=f"llm-read-ahead-{session}"
         )
 
+    def hold_prefill(self, held: bool) -> None:
+        """Nothing to do: on a GPU a prompt is read within some milliseconds, in small steps."""
+        del held
+
     def forget(self, session: str) -> None:
         if (reading := self._reading.pop(session, None)) is not None:
             reading.cancel()

@@ -72,6 +72,33 @@ def test_a_prompt_read_ahead_is_not_read_again(model: Path) -> None:
     asyncio.run(run())
 
 
+def test_nothing_is_read_ahead_while_it_is_held(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            long = ChatMessage("system", "You like dogs, cats and cows. " * 60)
+            await made.prefill("s", [long])
+            await asyncio.sleep(0.05)
+            made.hold_prefill(True)
+            await asyncio.sleep(0.7)  # The step that ran ends.
+            used = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - used < 0.2
+            assert made.metrics().cancelled == 1
+            made.hold_prefill(False)
+            for _ in range(6_000):
+                if made.metrics().prompt_tokens:
+                    break
+                await asyncio.sleep(0.01)
+            # What was read before the break is not lost, nor is any of it read again.
+            stream = made.stream(LlmRequest("s", [long, ChatMessage("user", "Hi")], 2))
+            async with contextlib.aclosing(stream):
+                async for _ in stream:
+                    pass
+            assert 300 < made.metrics().prompt_tokens < 650
+
+    asyncio.run(run())
+
+
 def test_closing_a_stream_stops_the_decoding_and_frees_the_slot(model: Path) -> None:
     async def run() -> None:
         async with engine(model) as made:
