@@ -7,6 +7,8 @@ from renderers.contract import (
     Pose,
     Rect,
     Renderer,
+    Sound,
+    SoundDriven,
     Viseme,
     VisemeSpan,
 )
@@ -18,6 +20,8 @@ __all__ = [
     "Pose",
     "Rect",
     "Renderer",
+    "Sound",
+    "SoundDriven",
     "Viseme",
     "VisemeSpan",
 ]

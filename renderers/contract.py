@@ -6,9 +6,10 @@ and an `I420Frame` to fill, and it reports which rectangle it changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,7 @@ class Pose:
     Angles are in degrees as the viewer sees them: positive `yaw` turns the face to the viewer's
     right, positive `pitch` lifts the chin, positive `roll` tilts the head clockwise. Gaze is
     -1..1 per axis, positive to the viewer's right and up. Brows are -1 (lowered) .. 1 (raised).
+    `time_s` is the media time that is shown, for what goes on by itself (a clip, the sound).
     """
 
     visemes: NDArray[np.float32] = field(default_factory=lambda: np.zeros(15, np.float32))
@@ -94,6 +96,7 @@ class Pose:
     sway_x: float = 0.0
     smile: float = 0.0
     frown: float = 0.0
+    time_s: float = 0.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -157,4 +160,19 @@ class Renderer(Protocol):
 
     def close(self) -> None:
         """Give back what the renderer holds. A closed renderer is not used again."""
+        ...
+
+
+Sound = Callable[[int, int], NDArray[np.int16]]
+"""`sound(first, count)`: `count` samples of the avatar's voice, int16 mono 48 kHz, from sample
+`first` of its media time on; zeros where nothing is said, or nothing is known yet. What is ahead
+may still change (an interruption)."""
+
+
+@runtime_checkable
+class SoundDriven(Protocol):
+    """A renderer whose mouth follows the sound itself rather than the visemes of a pose."""
+
+    def hear(self, sound: Sound) -> None:
+        """Where the sound is read from, by the thread that draws."""
         ...

@@ -78,6 +78,7 @@ def varied_poses(count: int, seed: int = 1) -> list[Pose]:
                 breath=0.5 + 0.5 * math.sin(time_s * 1.6),
                 sway_x=0.5 * math.sin(time_s * 0.5),
                 smile=0.3 + 0.2 * math.sin(time_s * 0.4),
+                time_s=time_s,
             )
         )
     return poses

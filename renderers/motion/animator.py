@@ -153,6 +153,7 @@ class Animator:
     def pose(self, t: float, out: Pose | None = None) -> Pose:
         """The face at media time `t`, written into `out` where one is given."""
         pose = out or Pose()
+        pose.time_s = t
         with self._lock:
             dt = 1 / 30 if self._last is None else min(max(t - self._last, 0.0), 0.25)
             self._last = t
