@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.inference.memory import MemoryFigure
+from avatar_server.inference.tts.timeline import TimedPhone
 from avatar_server.protocol.messages import Word
 from renderers.contract import VisemeSpan
 
@@ -31,13 +32,15 @@ class SpeechPiece:
     `pcm` is int16, mono, 48 kHz, of shape (samples,). `words` (one for every blank-separated word
     of the clause's text, as written there) and `visemes` (without holes, from the first sample to
     the last) come whole with a clause's first piece and are empty later; their times are seconds
-    from the clause's first sample. `last` closes the clause.
+    from the clause's first sample. `last` closes the clause. `phones` come with the first piece,
+    too: the sounds that the visemes were made from, for measuring.
     """
 
     pcm: NDArray[np.int16]
     last: bool
     words: list[Word] = field(default_factory=list)
     visemes: list[VisemeSpan] = field(default_factory=list)
+    phones: list[TimedPhone] = field(default_factory=list)
 
 
 class Synthesizer(Protocol):

@@ -6,7 +6,7 @@ a clause comes in one piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.tts.contract import SpeechPiece, TtsError, check_speed
 from avatar_server.inference.tts.espeak import Espeak
 from avatar_server.inference.tts.kokoro_alphabet import MAX_TOKENS, TOKEN_IDS, rewrite, split
-from avatar_server.inference.tts.phonemes import PAUSES, Phone, phonemize
+from avatar_server.inference.tts.phonemes import PAUSES, Grapheme2Phoneme, Phone, phonemize
 from avatar_server.inference.tts.runtime import rtf_of
 from avatar_server.inference.tts.shaping import pause_after, shape, silence
 from avatar_server.inference.tts.timeline import TimedPhone, build_timeline
@@ -57,12 +57,22 @@ class KokoroModel(Protocol):
 
 
 class KokoroSynthesizer:
-    """Kokoro with its English voices; `styles` as `load_styles` gives them."""
+    """Kokoro with the voices of `styles`, as `load_styles` gives them.
 
-    def __init__(self, model: KokoroModel, styles: dict[str, NDArray[np.float32]]) -> None:
+    `sources` pronounce the text, by the first letter of a voice's name; by default espeak-ng in
+    American (a) and British English (b). What they give for another letter must be symbols of
+    Kokoro's alphabet already.
+    """
+
+    def __init__(
+        self,
+        model: KokoroModel,
+        styles: dict[str, NDArray[np.float32]],
+        sources: Mapping[str, Grapheme2Phoneme] | None = None,
+    ) -> None:
         self._model = model
         self._styles = styles
-        self._espeak = {letter: Espeak(name) for letter, name in _LANGUAGES.items()}
+        self._sources = sources or {letter: Espeak(name) for letter, name in _LANGUAGES.items()}
         self._gains: dict[str, float] = {}
 
     @property
@@ -93,8 +103,11 @@ class KokoroSynthesizer:
         return rtf_of(pieces, self._model.cpu_threads)
 
     def _pieces(self, text: str, voice: str, speed: float) -> Iterator[SpeechPiece]:
-        spoken = phonemize(text, self._espeak[voice[0]])
-        phones = rewrite(spoken.phones, british=voice[0] == "b")
+        spoken = phonemize(text, self._sources[voice[0]])
+        if voice[0] in _LANGUAGES:
+            phones = rewrite(spoken.phones, british=voice[0] == "b")
+        else:
+            phones = [phone for phone in spoken.phones if phone.symbol in TOKEN_IDS]
         if not any(phone.word is not None for phone in phones):
             yield silence(text, pause_after(text))
             return
@@ -144,24 +157,30 @@ class KokoroSynthesizer:
         return self._gains[voice]
 
 
-def load_styles(path: Path) -> dict[str, NDArray[np.float32]]:
-    """English voices by name, each float32 of shape (510, 256). Raises `TtsError`."""
+def load_styles(
+    path: Path, letters: Collection[str] = tuple(_LANGUAGES)
+) -> dict[str, NDArray[np.float32]]:
+    """Voices by name, each float32 of shape (510, 256). Raises `TtsError`.
+
+    `letters`: first letters of the names wanted, by default those of the English voices.
+    """
     try:
         if path.is_dir() and (files := sorted(path.glob("*.bin"))):
             tables = {file.stem: np.fromfile(file, np.float32) for file in files}
         else:
             file = path if path.is_file() else next(iter(sorted(path.glob("*.npz"))))
             with np.load(file) as archive:
-                tables = {name: archive[name] for name in archive.files if name[0] in _LANGUAGES}
+                tables = {name: archive[name] for name in archive.files if name[0] in letters}
         styles = {
             name: np.asarray(table, np.float32).reshape(MAX_TOKENS, 256)
             for name, table in tables.items()
-            if name[0] in _LANGUAGES
+            if name[0] in letters
         }
     except (OSError, ValueError, StopIteration) as error:
         raise TtsError(f"{path} holds no Kokoro voices: {error!r}") from error
     if not styles:
-        raise TtsError(f"{path} holds no English Kokoro voice (names begin with a or b)")
+        wanted = " or ".join(letters)
+        raise TtsError(f"{path} holds no Kokoro voice of a name that begins with {wanted}")
     return styles
 
 

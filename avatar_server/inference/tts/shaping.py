@@ -81,6 +81,7 @@ def shape(
         piece = SpeechPiece(_to_int16(out, gain), finished)
         if trimmed.words or trimmed.visemes:
             piece.words, piece.visemes = trimmed.words, trimmed.visemes
+            piece.phones = trimmed.phones
             trimmed = Timeline([], [], trimmed.start, trimmed.end)
         yield piece
         if finished:

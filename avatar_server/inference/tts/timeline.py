@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from avatar_server.inference.tts.phonemes import PAUSES, Phone
 from avatar_server.inference.tts.visemes import (
@@ -15,6 +15,9 @@ from avatar_server.inference.tts.visemes import (
 )
 from avatar_server.protocol.messages import Word
 from renderers.contract import Viseme, VisemeSpan
+
+EARLIEST_S = -0.1
+"""A soft first sound may be cut with the silence before it: the lips say it all the same."""
 
 SHORTEST_SILENCE_S = 0.06
 """Below this a pause inside a clause is no closed mouth: neighbours take its time."""
@@ -31,26 +34,41 @@ class TimedPhone:
 
 @dataclass(slots=True)
 class Timeline:
-    """Words and visemes of a clause, in seconds; `start` and `end` bound the speech in it."""
+    """Words and visemes of a clause, in seconds; `start` and `end` bound the speech in it.
+
+    `phones` are the sounds themselves, as the model timed them.
+    """
 
     words: list[Word]
     visemes: list[VisemeSpan]
     start: float
     end: float
+    phones: list[TimedPhone] = field(default_factory=list)
 
     def trimmed(self, cut: float, length: float) -> Timeline:
-        """The same with `cut` seconds less at its beginning, ending at `length` (silence)."""
+        """The same with `cut` seconds less at its beginning, ending at `length` (silence).
 
-        def move(at: float) -> float:
-            return min(max(at - cut, 0.0), length)
+        Sounds that were cut are left with times before 0.
+        """
+
+        def move(at: float, earliest: float = 0.0) -> float:
+            return min(max(at - cut, earliest), length)
 
         words = [
             Word(text=word.text, start=move(word.start), end=move(word.end)) for word in self.words
         ]
-        spans = [VisemeSpan(v, move(a), move(b)) for v, a, b in self.visemes]
+        spans = [
+            VisemeSpan(v, move(a, EARLIEST_S), move(b, EARLIEST_S)) for v, a, b in self.visemes
+        ]
+        if spans and spans[0].viseme == Viseme.SIL:
+            spans[0] = VisemeSpan(int(Viseme.SIL), max(spans[0].start, 0.0), spans[0].end)
         speech_end = spans[-1].end if spans else 0.0
         spans.append(VisemeSpan(int(Viseme.SIL), speech_end, length))
-        return Timeline(words, _joined(spans), move(self.start), move(self.end))
+        phones = [
+            TimedPhone(p.phone, move(p.start, EARLIEST_S), move(p.end, EARLIEST_S))
+            for p in self.phones
+        ]
+        return Timeline(words, _joined(spans), move(self.start), move(self.end), phones)
 
 
 def build_timeline(words: Sequence[str], timed: Sequence[TimedPhone], total: float) -> Timeline:
@@ -68,7 +86,8 @@ def build_timeline(words: Sequence[str], timed: Sequence[TimedPhone], total: flo
             0.0,
         )
     start, end = sounding[0].start, sounding[-1].end
-    return Timeline(_words(words, timed), _visemes(timed, start, end, total), start, end)
+    visemes = _visemes(timed, start, end, total)
+    return Timeline(_words(words, timed), visemes, start, end, sounding)
 
 
 def _words(words: Sequence[str], timed: Sequence[TimedPhone]) -> list[Word]:
