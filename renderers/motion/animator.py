@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import Attitude, Pose, Viseme, VisemeSpan
-from renderers.motion.coarticulation import JAW
 from renderers.motion.eyes import Blinks, Gaze
 from renderers.motion.mouth import LEAD_S, Mouth
 from renderers.motion.noise import SmoothNoise
@@ -48,6 +47,13 @@ _ATTITUDES: dict[Attitude, Mood] = {
     Attitude.THINKING: Mood(brows=-0.10, inner=0.16, squint=0.14, pitch=1.4, roll=-2.0),
     Attitude.SPEAKING: Mood(smile=0.06, brows=0.04),
 }
+
+# Least share of each viseme that is left in a murmur, and the share in loud speech. Lips that close
+# and lips that round do so however softly one speaks: only the opening is a matter of effort.
+_EASE = np.full(len(Viseme), 0.52, np.float32)
+_EASE[[Viseme.OU, Viseme.OH, Viseme.CH]] = 0.75
+_EASE[[Viseme.PP, Viseme.FF]] = 1.0
+_FULL = np.where(_EASE < 1.0, np.float32(0.9), np.float32(1.0))
 
 # How much the head drifts, per attitude.
 _SWAY = {
@@ -103,7 +109,6 @@ class Animator:
                 ("inner", 0.14),
                 ("squint", 0.15),
                 ("beat", 0.07),
-                ("jaw", 0.018),
                 ("sway", 0.3),
             )
         }
@@ -157,11 +162,11 @@ class Animator:
         with self._lock:
             dt = 1 / 30 if self._last is None else min(max(t - self._last, 0.0), 0.25)
             self._last = t
-            speaking = self._mouth.weights(t, pose.visemes)
+            speaking, jaw = self._mouth.shape(t, pose.visemes)
             known = self._mouth.loudness(t + LEAD_S)
             loud = NORMAL_RMS if known is None and speaking else known or 0.0
             mood = self._mood(t)
-            self._face(pose, t, dt, mood, loud, speaking)
+            self._face(pose, t, dt, mood, loud, jaw if speaking else None)
             self._head(pose, t, dt, mood)
             self._eyes(pose, t, dt)
         return pose
@@ -173,23 +178,20 @@ class Animator:
         return Mood(*(a + e for a, e in zip(attitude, self._emotion, strict=True)))
 
     def _face(
-        self, pose: Pose, t: float, dt: float, mood: Mood, loud: float, speaking: bool
+        self, pose: Pose, t: float, dt: float, mood: Mood, loud: float, jaw: float | None
     ) -> None:
+        """`jaw` is the mouth's own, None where nothing is being said."""
         spring = self._springs
         # Emphasis: loudness above its running mean. 0.05-0.2 is the RMS of normal speech.
         self._loud_slow += (loud - self._loud_slow) * min(dt / 0.6, 1.0)
-        emphasis = min(max((loud - self._loud_slow) / 0.12, 0.0), 1.0) if speaking else 0.0
-        beat = spring["beat"].step(emphasis, dt)
+        emphasis = 0.0 if jaw is None else (loud - self._loud_slow) / 0.12
+        beat = spring["beat"].step(min(max(emphasis, 0.0), 1.0), dt)
 
-        # Loud syllables are spoken with a wider mouth, murmured ones hardly open it.
-        effort = min(loud / NORMAL_RMS, 1.25) if speaking else 1.0
-        jaw = min(float(pose.visemes @ JAW) * (0.42 + 0.36 * effort), 1.0)
-        closing = pose.visemes[[Viseme.PP, Viseme.FF]].copy()
-        pose.visemes *= np.float32(min(0.52 + 0.36 * effort, 0.9))
-        pose.visemes[[Viseme.PP, Viseme.FF]] = closing
-        closed = float(pose.visemes[Viseme.PP])
-        jaw = spring["jaw"].step(jaw, dt)
-        pose.jaw = max(jaw * (1.0 - closed * closed), 0.0)
+        # Loud syllables are spoken with a wider mouth, murmured ones hardly open it. No spring
+        # follows: what is smoothed here would be late, and lips that have to close would not.
+        effort = 1.0 if jaw is None else min(loud / NORMAL_RMS, 1.25)
+        pose.visemes *= _EASE + (_FULL - _EASE) * np.float32(min(effort, 1.0))
+        pose.jaw = min((jaw or 0.0) * (0.42 + 0.36 * effort), 1.0)
 
         busy = 1.0 - 0.45 * min(float(pose.visemes.sum()), 1.0)
         pose.smile = min(max(spring["smile"].step(mood.smile * busy, dt), 0.0), 1.0)

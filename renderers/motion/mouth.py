@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import VisemeSpan
-from renderers.motion.coarticulation import PADDING_S, RATE_HZ, mouth_track
+from renderers.motion.coarticulation import PADDING_S, RATE_HZ, MouthTrack, mouth_track
 
-LEAD_S = 0.050
+LEAD_S = 0.070
 """The mouth runs this far ahead of the sound: people take lips up to 80 ms early as in time, and
 lips that lag at all as wrong."""
 
@@ -18,14 +18,19 @@ ENERGY_RATE_HZ = 100
 CUT_S = 0.090
 """An interrupted mouth closes in this time."""
 
+_EFFORT_WINDOW = np.hanning(15)[1:-1]
+"""130 ms, about a syllable: how loud it is, not the pulses of the voice."""
+_EFFORT_WINDOW /= _EFFORT_WINDOW.sum()
+
 
 class _Clause:
-    __slots__ = ("cut_at", "energy", "pauses", "start", "track")
+    __slots__ = ("cut_at", "effort", "energy", "pauses", "start", "track")
 
-    def __init__(self, start: float, track: NDArray[np.float32], energy: NDArray[np.float32]):
+    def __init__(self, start: float, track: MouthTrack, energy: NDArray[np.float32]):
         self.start = start
-        self.track = track
-        self.energy = energy
+        # The jaw is one more column, so that one step between two rows gives both.
+        self.track = np.concatenate((track.weights, track.jaw[:, None]), axis=1)
+        self.hear(energy)
         self.pauses: list[tuple[float, float]] = []  # (from this media time, for this long)
         self.cut_at: float | None = None
 
@@ -35,6 +40,12 @@ class _Clause:
         for at, length in self.pauses:
             local -= min(max(t - at, 0.0), length)
         return local
+
+    def hear(self, energy: NDArray[np.float32]) -> None:
+        """All that is known of the loudness."""
+        self.energy = energy
+        padded = np.pad(energy, 6, mode="edge") if energy.size else energy
+        self.effort = np.convolve(padded, _EFFORT_WINDOW, mode="valid") if energy.size else energy
 
     @property
     def end(self) -> float:
@@ -62,7 +73,7 @@ class Mouth:
         """More loudness values of the clause that was scheduled at `start`, or last before it."""
         for clause in reversed(self._clauses):
             if clause.start <= start + 1e-6:
-                clause.energy = np.concatenate((clause.energy, energy))
+                clause.hear(np.concatenate((clause.energy, energy)))
                 return
 
     def shift(self, after: float, by: float) -> None:
@@ -85,30 +96,34 @@ class Mouth:
             if clause.cut_at is None:
                 clause.cut_at = at
 
-    def weights(self, t: float, out: NDArray[np.float32]) -> bool:
-        """Fill `out` (15,) for media time `t`; False where nothing is being said."""
-        out.fill(0.0)
+    def shape(self, t: float, weights: NDArray[np.float32]) -> tuple[bool, float]:
+        """Fill `weights` (15,) for media time `t`; whether anything is being said, and the jaw."""
+        weights.fill(0.0)
         self._clauses = [c for c in self._clauses if c.end > t]
         ahead = t + LEAD_S
-        active = False
+        active, jaw = False, 0.0
         for clause in self._clauses:
             position = (clause.local(ahead) + PADDING_S) * RATE_HZ
             index = int(position)
             if position < 0 or index + 1 >= clause.track.shape[0]:
                 continue
-            fraction = np.float32(position - index)
-            row = clause.track[index] + fraction * (clause.track[index + 1] - clause.track[index])
-            out += row * np.float32(clause.gain(t))
+            here, there = clause.track[index], clause.track[index + 1]
+            row = (here + (there - here) * np.float32(position - index)) * np.float32(
+                clause.gain(t)
+            )
+            weights += row[:-1]
+            jaw = max(jaw, float(row[-1]))
             active = True
-        total = float(out.sum())
+        total = float(weights.sum())
         if total > 1.0:
-            out /= total
-        return active
+            weights /= total
+        return active, jaw
 
     def loudness(self, t: float) -> float | None:
-        """RMS (0..1 of full scale) of the sound at media time `t`; None where it is not known."""
+        """RMS (0..1 of full scale) of the sound around media time `t`, over about a syllable; None
+        where it is not known."""
         for clause in self._clauses:
             index = int(clause.local(t) * ENERGY_RATE_HZ)
-            if 0 <= index < clause.energy.shape[0]:
-                return float(clause.energy[index]) * clause.gain(t)
+            if 0 <= index < clause.effort.shape[0]:
+                return float(clause.effort[index]) * clause.gain(t)
         return None

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from renderers import Attitude, Pose, Viseme, VisemeSpan
-from renderers.motion import LEAD_S, Animator, mouth_track
-from renderers.motion.coarticulation import JAW, PADDING_S, RATE_HZ
+from renderers.motion import Animator
 from renderers.motion.eyes import closure
 from renderers.motion.noise import SmoothNoise
 from renderers.motion.spring import Spring
 
 QUIET = np.zeros(0, np.float32)
-MAMA = [
-    VisemeSpan(Viseme.PP, 0.0, 0.09),
-    VisemeSpan(Viseme.AA, 0.09, 0.28),
-    VisemeSpan(Viseme.PP, 0.28, 0.36),
-    VisemeSpan(Viseme.AA, 0.36, 0.60),
-]
-
-
-def at(track: np.ndarray, t: float) -> np.ndarray:
-    return track[round((t + PADDING_S) * RATE_HZ)]
 
 
 def frames(animator: Animator, start: float, end: float) -> list[tuple[float, Pose]]:
@@ -32,75 +21,6 @@ def frames(animator: Animator, start: float, end: float) -> list[tuple[float, Po
     for k in range(round(start * 30), round(end * 30)):
         out.append((k / 30, animator.pose(k / 30)))
     return out
-
-
-@st.composite
-def spans(draw: st.DrawFn) -> list[VisemeSpan]:
-    t, out = draw(st.floats(0, 0.5)), []
-    for viseme in draw(st.lists(st.integers(0, 14), max_size=30)):
-        end = t + draw(st.floats(0.0, 0.3))
-        out.append(VisemeSpan(viseme, t, end))
-        t = end
-    return out
-
-
-@given(spans())
-@settings(max_examples=60, deadline=None)
-def test_weights_are_never_negative_nor_over_one_and_the_mouth_rests_at_both_ends(
-    speech: list[VisemeSpan],
-) -> None:
-    track = mouth_track(speech)
-    assert np.isfinite(track).all()
-    assert track.min() >= 0
-    assert track.sum(axis=1).max() <= 1.0001
-    if not speech or speech[0].start > 0.2:
-        assert track[0].sum() < 0.05
-    assert track[-1].sum() < 0.1
-
-
-def test_lips_are_closed_in_the_middle_of_every_p_b_m() -> None:
-    track = mouth_track(MAMA)
-    for middle in (0.045, 0.32):
-        assert at(track, middle)[Viseme.PP] > 0.97
-
-
-def test_even_a_very_short_p_between_open_vowels_closes_the_lips() -> None:
-    track = mouth_track(
-        [
-            VisemeSpan(Viseme.AA, 0, 0.2),
-            VisemeSpan(Viseme.PP, 0.2, 0.225),
-            VisemeSpan(Viseme.AA, 0.225, 0.5),
-        ]
-    )
-    assert at(track, 0.21)[Viseme.PP] > 0.95
-
-
-def test_a_vowel_is_reached_and_opens_the_jaw() -> None:
-    track = mouth_track(MAMA)
-    assert at(track, 0.5)[Viseme.AA] > 0.75
-    assert at(track, 0.5) @ JAW > 0.7
-
-
-def test_rounding_starts_before_its_vowel() -> None:
-    track = mouth_track([VisemeSpan(Viseme.SS, 0, 0.15), VisemeSpan(Viseme.OU, 0.15, 0.4)])
-    assert at(track, 0.08)[Viseme.OU] > 0.15
-
-
-def test_spans_that_run_backwards_are_refused() -> None:
-    with pytest.raises(ValueError, match="follow each other"):
-        mouth_track([VisemeSpan(1, 0.2, 0.3), VisemeSpan(2, 0.0, 0.1)])
-
-
-def test_the_mouth_leads_the_sound_and_never_lags() -> None:
-    animator = Animator(seed=2)
-    # One open vowel out of silence: its middle in the picture against its middle in the sound.
-    animator.add_speech(1.0, [VisemeSpan(Viseme.AA, 0.2, 0.4)], QUIET)
-    opening = [(t, pose.jaw) for t, pose in frames(animator, 0.8, 2.0)]
-    weight = sum(jaw for _, jaw in opening)
-    middle = sum(t * jaw for t, jaw in opening) / weight
-    lead = 1.3 - middle
-    assert 0.0 <= lead <= 0.080
-    assert LEAD_S <= 0.080
 
 
 def test_a_cut_closes_the_mouth_within_150_ms_and_forgets_what_was_to_come() -> None:
@@ -112,21 +32,6 @@ def test_a_cut_closes_the_mouth_within_150_ms_and_forgets_what_was_to_come() -> 
     closing = frames(animator, 1.0, 6.0)
     assert all(pose.jaw < 0.08 for t, pose in closing if t >= 1.15)
     assert all(pose.visemes.sum() == 0 for t, pose in closing if t >= 1.15)
-
-
-def test_a_pause_in_the_sound_delays_the_mouth_by_the_same_time() -> None:
-    straight, paused = Animator(), Animator()
-    for animator in (straight, paused):
-        animator.add_speech(0.5, MAMA, QUIET)
-        animator.add_speech(1.1, MAMA, QUIET)
-    for step in range(10):  # the sound stands still for 0.2 s, noticed in pieces of 20 ms
-        paused.shift_speech(0.8 + step * 0.02, 0.02)
-    a = np.zeros(15, np.float32)
-    b = np.zeros(15, np.float32)
-    for t in np.arange(1.05, 1.9, 0.01):
-        paused._mouth.weights(float(t) + 0.2, a)
-        straight._mouth.weights(float(t), b)
-        np.testing.assert_allclose(a, b, atol=0.02)
 
 
 def test_the_same_seed_gives_the_same_life_and_another_seed_another() -> None:
