@@ -137,6 +137,43 @@ def bench_render_command(
     report_figures(figures, json_file)
 
 
+@bench_app.command("lipsync")
+def bench_lipsync_command(
+    language: Annotated[
+        list[str] | None, typer.Option(help="en or ja; repeat. Default: both.")
+    ] = None,
+    avatar: Annotated[str | None, typer.Option(help="Whose picture is looked at.")] = None,
+    json_file: JsonOption = None,
+    config: ConfigOption = "cpu",
+    sets: SetOption = None,
+) -> None:
+    """Whether the mouth shows the sounds that are heard, and when, over some 100 sentences."""
+    check_json_file(json_file)
+    settings = settings_or_exit(config, sets, {})
+    found = avatars_or_exit(settings)
+    if avatar is not None and avatar not in found:
+        raise stop_with(f"There is no avatar {avatar!r}. There are: {', '.join(found)}.", WRONG_USE)
+    from avatar_server.bench import lipsync
+    from avatar_server.bench.utterances import LANGUAGES
+    from avatar_server.inference.tts import TtsError
+    from avatar_server.models import ModelError
+
+    if unknown := [name for name in language or [] if name not in LANGUAGES]:
+        known = ", ".join(LANGUAGES)
+        raise stop_with(f"There are no sentences in {unknown[0]!r}, only in: {known}.", WRONG_USE)
+    try:
+        figures = lipsync.bench_avatar(
+            found[avatar or next(iter(found))],
+            settings.media.video,
+            language or list(LANGUAGES),
+            progress=lambda line: print(line, file=sys.stderr),
+        )
+    except (AvatarError, TtsError, ModelError, ValueError) as error:
+        raise stop_with(str(error), FAILED) from error
+    lipsync.print_table(figures)
+    report_figures(figures, json_file)
+
+
 @bench_app.command("browser")
 def bench_browser_command(
     seconds: Annotated[float, typer.Option(min=1, max=3_600, help="How long, for each path.")] = 60,
