@@ -23,7 +23,7 @@ from avatar_server.protocol.costs import FrameCosts, StageCosts
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Of the files; part of their key, so that a change of what is measured has all redone."""
 MAX_AGE_S = 90 * 86_400
 """A machine changes in ways that no key names: firmware, governors, neighbours."""

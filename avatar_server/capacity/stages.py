@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from avatar_server.config import Settings
 from avatar_server.inference.host import device_of, llm_device
 from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
+from avatar_server.inference.llm.router import LlmRouter, Turn
 from avatar_server.inference.loading import Models
 from avatar_server.inference.resources import rss_bytes
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ as SPEECH_RATE_HZ
@@ -113,8 +114,11 @@ def _measure_voice(
 def _measure_hearing(
     models: Models, speech: NDArray[np.int16], clock: Callable[[], float]
 ) -> tuple[float, float, float]:
-    """Seconds for recognition, one end-of-turn check and one search for facts."""
+    """Seconds for recognition, one end-of-turn check, and what is asked with its facts found."""
     recognise, judge, search = list[float](), list[float](), list[float]()
+    # A language model that routes is measured as one.
+    router = None if isinstance(models.router, LlmRouter) else models.router
+    before = [Turn("user", _CLAUSE), Turn("assistant", _UTTERANCE)]
     for _ in range(_REPEATS):
         began = clock()
         models.recogniser.transcribe(speech, None)
@@ -123,6 +127,8 @@ def _measure_hearing(
         models.end_of_turn.probability(speech[-8 * _HEARD_RATE_HZ :])
         judge.append(time.process_time() - cpu)
         cpu = time.process_time()
+        if router is not None:
+            router.decide(_UTTERANCE, before)
         models.encoder.encode([_UTTERANCE])
         search.append(time.process_time() - cpu)
     return _least(recognise), _least(judge), _least(search)

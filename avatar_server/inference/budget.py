@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from avatar_server.inference.scheduler import CostModel
 
-PATH = ("stt", "retrieve", "llm", "tts")
+PATH = ("stt", "route", "retrieve", "llm", "tts")
 """What happens one after the other between the viewer's last word and the first of the reply."""
 
-TYPICAL_SIZE = {"stt": 3.0, "retrieve": 1.0, "llm": 60.0, "tts": 40.0}
+TYPICAL_SIZE = {"stt": 3.0, "route": 1.0, "retrieve": 1.0, "llm": 60.0, "tts": 40.0}
 """Of a stage whose input is not known yet: seconds of speech, characters."""
 
 

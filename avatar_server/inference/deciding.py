@@ -51,7 +51,10 @@ async def _decide(
     if isinstance(router, LlmRouter):
         asked = router.with_routes(routes) if routes else router
 
-        async def by_model(text: str, history: Sequence[Turn]) -> tuple[Decision, JobTiming]:
+        async def by_model(
+            text: str, history: Sequence[Turn], due: float
+        ) -> tuple[Decision, JobTiming]:
+            del due  # The engine puts a decision before all replies.
             began = clock.now()
             decision = await asked.decide(text, history)
             return decision, JobTiming(ran=clock.now() - began)
@@ -62,7 +65,9 @@ async def _decide(
     if routes:
         taught, _ = await worker.call(session, lambda: learning.with_routes(routes))
 
-    async def on_thread(text: str, history: Sequence[Turn]) -> tuple[Decision, JobTiming]:
-        return await worker.call(session, lambda: taught.decide(text, history))
+    async def on_thread(
+        text: str, history: Sequence[Turn], due: float
+    ) -> tuple[Decision, JobTiming]:
+        return await worker.call(session, lambda: taught.decide(text, history), deadline=due)
 
     return on_thread

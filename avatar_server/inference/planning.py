@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -46,14 +47,20 @@ class Call:
     language: str
 
 
-Decide = Callable[[str, Sequence[Turn]], Awaitable[tuple[Decision, JobTiming]]]
-"""What an utterance asks for after a history, and how long that took."""
+Decide = Callable[[str, Sequence[Turn], float], Awaitable[tuple[Decision, JobTiming]]]
+"""What an utterance asks for after a history, and how long that took; by a clock time if may be."""
+Due = Callable[[str], float]
+"""By which clock time a stage ("route", "retrieve") should be done."""
 Plan = Direct | Generate | Silence | Call
 Mark = Callable[[str, float], None]
 """Told a stage and its seconds."""
 
 
 def _unmarked(stage: str, seconds: float) -> None: ...
+
+
+def _whenever(stage: str) -> float:
+    return math.inf
 
 
 def language_of(text: str, otherwise: str) -> str:
@@ -94,26 +101,34 @@ class Planner:
         self._expected: list[HistoryItem] = []
         self._answered: tuple[tuple[object, ...], Direct | Generate] | None = None
 
-    async def plan(self, text: str, history: Sequence[HistoryItem], mark: Mark) -> Plan:
+    async def plan(
+        self, text: str, history: Sequence[HistoryItem], mark: Mark, due: Due = _whenever
+    ) -> Plan:
         """How to answer `text`. `mark` is told the stages' seconds."""
         language = language_of(text, self._language)
+
+        async def answer(how: Answer) -> Direct | Generate:
+            return await self._answer(text, history, how, language, mark, due)
+
         if self._decide is None or not text.strip():
-            return await self._answer(text, history, AS_USUAL, language, mark)
+            return await answer(AS_USUAL)
         try:
-            decision = await self.decide(text, history, mark)
+            decision = await self.decide(text, history, mark, due)
         except (EngineError, OverloadedError) as error:
             log.warning("not routed: %s", error)
-            return await self._answer(text, history, AS_USUAL, language, mark)
+            return await answer(AS_USUAL)
         spec = self._table.choose(decision, may_ask=not _asked_just_now(history))
         if spec is None:
-            return await self._ask_back(text, history, language, mark)
+            # What the avatar knows word for word needs no question.
+            known = await answer(AS_USUAL)
+            return known if isinstance(known, Direct) else self._ask_back(language)
         if spec is DEFAULT_ROUTES["goodbye"]:
             # The avatar's own way to say goodbye comes first.
-            plan = await self._answer(text, history, AS_USUAL, language, mark)
+            plan = await answer(AS_USUAL)
             return plan if isinstance(plan, Direct) else Direct(_words(spec, language))
         match spec.action:
             case "answer":
-                return await self._answer(text, history, spec.answer or AS_USUAL, language, mark)
+                return await answer(spec.answer or AS_USUAL)
             case "say":
                 return Direct(_words(spec, language))
             case "stop":
@@ -138,6 +153,7 @@ class Planner:
         text: str,
         history: Sequence[HistoryItem],
         mark: Mark = _unmarked,
+        due: Due = _whenever,
     ) -> Decision:
         """What `text` asks for. What was decided before about the same words is known at once."""
         assert self._decide is not None
@@ -146,7 +162,8 @@ class Planner:
             mark("route", 0.0)
             decision = known
         else:
-            decision, timing = await self._decide(text, [self._turn(item) for item in history])
+            turns = [self._turn(item) for item in history]
+            decision, timing = await self._decide(text, turns, due("route"))
             mark("queued", timing.queued)
             mark("route", timing.ran)
             log.debug("routed to %s with confidence %.2f", decision.route, decision.confidence)
@@ -187,13 +204,16 @@ class Planner:
         answer: Answer,
         language: str,
         mark: Mark = _unmarked,
+        due: Due = _whenever,
     ) -> Direct | Generate:
         responder = self.responder
         key = (text, tuple(item.text for item in history), answer, language)
         if self._answered is not None and self._answered[0] == key:
             return self._answered[1]
         plan, timing = await self._retrieve.call(
-            self._session, lambda: responder.plan(text, history, answer, language)
+            self._session,
+            lambda: responder.plan(text, history, answer, language),
+            deadline=due("retrieve"),
         )
         self._answered = key, plan
         if self._decide is None:
@@ -203,17 +223,7 @@ class Planner:
             mark("retrieve", timing.queued + timing.ran)
         return plan
 
-    async def _ask_back(
-        self,
-        text: str,
-        history: Sequence[HistoryItem],
-        language: str,
-        mark: Mark = _unmarked,
-    ) -> Direct:
-        # What the avatar knows word for word needs no question.
-        plan = await self._answer(text, history, AS_USUAL, language, mark)
-        if isinstance(plan, Direct):
-            return plan
+    def _ask_back(self, language: str) -> Direct:
         self._asked += 1
         return Direct(ask_back(language, self._asked))
 

@@ -127,7 +127,7 @@ class ReplyMaker:
             if isinstance(guess, Generate):
                 early = EarlyReply(self._generate(responder, guess, text, brief))
         try:
-            plan = await planner.plan(text, history, progress.mark)
+            plan = await planner.plan(text, history, progress.mark, self._due)
             if early is not None and plan != guess:
                 await early.drop()
             match plan:
@@ -153,6 +153,9 @@ class ReplyMaker:
         self._end()
         said = HistoryItem(role="assistant", text=progress.text)
         return responder.prefix([*history, HistoryItem(role="user", text=text), said])
+
+    def _due(self, stage: str) -> float:
+        return self._budget.deadline(stage, self._tools.workers.costs)
 
     async def _call(
         self, planner: Planner, call: Call, committed: asyncio.Event
@@ -304,7 +307,7 @@ class ReplyMaker:
             self._session,
             make,
             size=len(spoken),
-            deadline=math.inf if self._ahead else self._budget.deadline("tts", tools.workers.costs),
+            deadline=math.inf if self._ahead else self._due("tts"),
             best_effort=self._ahead,
             stream="" if self._ahead else self._stream,
             seconds_of=_seconds,

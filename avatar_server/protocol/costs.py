@@ -25,10 +25,11 @@ class StageCosts(msgspec.Struct, kw_only=True, frozen=True):
     """What one turn's stages take, each alone on the machine. Seconds, unless said otherwise.
 
     CPU stages are CPU time of one core, others are wall time. `stt_s` is a typical utterance (3 s
-    of speech), `endpoint_s` one end-of-turn check, `retrieve_s` finding facts, `tts_first_s` a
-    clause's first sound, `tts_rtf` the time for a second of speech. Speeds of the language model
-    are tokens a second of one request alone; `llm_decode_many_per_s` is the sum over several at
-    once. The device of a stage is "cpu", "gpu", or "remote" (nothing of this machine).
+    of speech), `endpoint_s` one end-of-turn check, `retrieve_s` deciding what is asked and
+    finding facts, `tts_first_s` a clause's first sound, `tts_rtf` the time for a second of speech.
+    Speeds of the language model are tokens a second of one request alone; `llm_decode_many_per_s`
+    is the sum over several at once. The device of a stage is "cpu", "gpu", or "remote" (nothing
+    of this machine).
     """
 
     stt_s: float

@@ -53,8 +53,13 @@ def simulate_command(
     ] = 300.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same conversations.")] = 1,
     made: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of answers that the language model makes.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of answers that the language model makes: 0.5, or as the load test's.",
+        ),
+    ] = None,
     pause: Annotated[
         float, typer.Option(min=0.1, help="Seconds from an answer to the viewer's next word.")
     ] = 3.0,
@@ -91,11 +96,18 @@ def simulate_command(
             console.print(f"Wrote {measure}. Use it with --profile {measure}.")
             return
         loaded = load_profile(profile)
-        workload = Workload(made=made, pause_s=pause)
+        workload = Workload(made=0.5 if made is None else made, pause_s=pause)
         policies = parse_policies(policy)
         if compare_with is not None:
             within = _compare(
-                console, loaded, compare_with, policies[0], workload, seed, duration, json_file
+                console,
+                loaded,
+                compare_with,
+                policies[0],
+                workload if made is not None else None,
+                seed,
+                duration,
+                json_file,
             )
             raise typer.Exit(FINE if within else FAILED)
         outcomes = _sweep(parse_sessions(sessions), policies, loaded, duration, workload, seed)
@@ -169,7 +181,7 @@ def _compare(
     profile: Profile,
     path: Path,
     policy: str,
-    workload: Workload,
+    workload: Workload | None,
     seed: int,
     duration: float,
     json_file: Path | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 
 from avatar_server.clock import ManualClock
@@ -45,7 +46,9 @@ class SharedDevice:
     """Steps that run at once share the capacity equally; none is faster than alone.
 
     `background` is capacity taken by what goes before all steps (frames, where the operating
-    system gives them priority).
+    system gives them priority). It comes in short pieces on any core: each core is taken by it
+    for the same share of time, now together with another and now not, so that a lone step on two
+    half-taken cores gets one of them for three quarters of the time, and not always.
     """
 
     def __init__(self, timeline: Timeline, capacity: float) -> None:
@@ -81,8 +84,10 @@ class SharedDevice:
     def _speed(self) -> float:
         if not self._left:
             return 0.0
+        steps = len(self._left)
         free = self.capacity - self.background
-        return min(1.0, max(LEAST_SPEED, free / len(self._left)))
+        rate = min(free, _cores_at_work(steps, math.ceil(self.capacity), free / self.capacity))
+        return min(1.0, max(LEAST_SPEED, rate / steps))
 
     def _advance(self) -> None:
         now = self._timeline.now()
@@ -116,3 +121,12 @@ class SharedDevice:
         self._plan()
         for call in calls:
             call()
+
+
+def _cores_at_work(steps: int, cores: int, free: float) -> float:
+    """Of `cores` that are each free for that share of time, how many work on `steps` at a moment:
+    the mean of the lesser of `steps` and the free cores, which are binomially distributed."""
+    return sum(
+        min(steps, k) * math.comb(cores, k) * free**k * (1 - free) ** (cores - k)
+        for k in range(1, cores + 1)
+    )

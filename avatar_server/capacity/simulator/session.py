@@ -160,6 +160,9 @@ class SimSession:
             if turn.made:
                 reply.decoding = Decoding(turn.new_tokens, whole, token)
                 self._host.decode(reply.decoding)
+            elif turn.kept:
+                reply.all_clauses = True
+                self._made(reply, sum(turn.clauses) / CHARS_PER_S)
             else:
                 reply.clauses, reply.all_clauses = list(turn.clauses), True
                 self._speak(reply)

@@ -16,6 +16,10 @@ WARM_UP_S = 20.0
 """Left out of the figures: sessions begin one after the other, and costs are not learned yet."""
 RUN_OUT_S = 10.0
 """Turns that end in the last seconds get their answer."""
+MADE_MS = 100.0
+"""From then on a reply's first words are the language model's; what is known takes a few ms."""
+KEPT_MS = 3.0
+"""A clause's first sound that took less was there already."""
 MOST_LATE = 0.001
 """Share of late frames with which the objective still holds."""
 
@@ -186,12 +190,14 @@ def compare(
 ) -> Comparison:
     """Predict what `load`, the JSON of `avatar-server load`, measured. Raises `ComparisonError`.
 
-    Of the measurement only what is the load test's doing goes in: how often each viewer spoke, and
-    the CPU time that the viewers themselves, and others, took of the same machine.
+    Of the measurement only what is the load test's doing goes in: how often each viewer spoke,
+    which share of the questions the language model had to answer and which had been answered
+    before (without `workload`), and the CPU time that the viewers themselves, and others, took of
+    the same machine.
     """
     sessions, cycle_s, p50, p95 = _measured(load)
     profile = profile.model_copy(update={"other_cores": _others_cores(load) / sessions})
-    workload = workload or Workload()
+    workload = workload or _mix(load)
     for _ in range(3):
         trial = simulate(
             profile, sessions, policy, workload=workload, seed=seed, duration_s=duration_s
@@ -215,6 +221,24 @@ def _others_cores(load: Any) -> float:
         return 0.0
     parts = (used.get("load"), used.get("other"), used.get("foreign"))
     return sum(float(part) for part in parts if isinstance(part, int | float)) / 1e3
+
+
+def _mix(load: Any) -> Workload:
+    """What the load test's questions are like, by how they were answered."""
+    try:
+        spans: list[Mapping[str, Any]] = [turn["stages_ms"] for turn in load["detail"]["turns"]]
+        took = [
+            {stage: float(end) - float(begin) for stage, (begin, end) in stages.items()}
+            for stages in spans
+        ]
+    except (KeyError, TypeError, ValueError):
+        return Workload()
+    answered = [stages for stages in took if "llm" in stages and "tts" in stages]
+    if not answered:
+        return Workload()
+    others = [stages for stages in answered if stages["llm"] < MADE_MS]
+    kept = sum(stages["tts"] < KEPT_MS for stages in others)
+    return Workload(made=1 - len(others) / len(answered), kept=kept / max(1, len(others)))
 
 
 def _measured(load: Any) -> tuple[int, float, float, float]:

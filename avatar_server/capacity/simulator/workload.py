@@ -32,6 +32,8 @@ class Workload:
     with some 3 % of finished English turns missed. The others wait for the longest silence."""
     made: float = 0.5
     """Share of answers that the language model makes."""
+    kept: float = 0.0
+    """Share of the other answers whose sound is there from an earlier time."""
     new_tokens: int = 60
     reply_tokens: int = 35
     clause_tokens: int = 9
@@ -52,6 +54,7 @@ class Turn:
     pause_at_s: float | None
     complete: bool
     made: bool
+    kept: bool
     new_tokens: int
     clauses: tuple[int, ...]
     interrupt: float
@@ -82,6 +85,7 @@ def turns(workload: Workload, seed: int, session: int) -> Iterator[Turn]:
             pause_at_s=utterance_s * draw.uniform(0.3, 0.7) if pauses else None,
             complete=draw.random() < workload.complete,
             made=made,
+            kept=not made and (workload.kept > 0 and draw.random() < workload.kept),
             new_tokens=max(8, round(around(workload.new_tokens))),
             clauses=clauses,
             interrupt=draw.random() if draw.random() < workload.interrupts else 1.0,

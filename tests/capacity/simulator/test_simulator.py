@@ -70,7 +70,22 @@ def test_what_frames_take_is_missing_to_steps() -> None:
     device.start(1.0, lambda: ends.append(timeline.now()))
     timeline.at(0.5, lambda: device.set_background(1.5))
     timeline.run(10.0, lambda: None)
-    assert ends == pytest.approx([1.5])
+    # Each core is free for a quarter of the time, and one of the two for 1 - 0.75 ** 2 of it.
+    assert ends == pytest.approx([0.5 + 0.5 / 0.4375])
+
+
+def test_more_steps_than_free_cores_share_all_that_frames_leave() -> None:
+    timeline = Timeline()
+    device = SharedDevice(timeline, 2.0)
+    device.set_background(1.0)
+    ends: list[float] = []
+    for _ in range(2):
+        device.start(1.0, lambda: ends.append(timeline.now()))
+    timeline.run(10.0, lambda: None)
+    assert ends == pytest.approx([2.0, 2.0])
+    device.settle()
+    # The background ran on for the other 8 s.
+    assert device.busy_s == pytest.approx(2 + 10.0)
 
 
 # --- what is simulated ----------------------------------------------------------------------
@@ -269,6 +284,23 @@ def test_a_load_test_is_predicted_with_its_own_rate_of_turns() -> None:
     assert found.error == pytest.approx(found.predicted_p50_ms / 1_000 - 1)
     rare = load_result(1_000.0) | {"duration_s": 1_200.0}
     assert compare(profile, rare, duration_s=300.0).predicted_p50_ms <= found.predicted_p50_ms
+
+
+def test_a_load_tests_questions_are_simulated_as_it_had_them() -> None:
+    known = {"llm": [0.0, 12.0], "tts": [12.0, 110.0]}
+    again = {"llm": [0.0, 9.0], "tts": [9.0, 9.0]}
+    made = {"llm": [0.0, 400.0], "tts": [400.0, 500.0]}
+    predicted = []
+    for turns_ms in ([known] * 4, [known] * 2 + [again] * 2, [made] * 4):
+        detail = {"turns": [{"stages_ms": stages_ms} for stages_ms in turns_ms]}
+        load = load_result(1_000.0) | {"detail": detail}
+        found = compare(exact(), load, duration_s=60.0)
+        predicted.append(found.predicted_p50_ms)
+    assert predicted[1] < predicted[0] < predicted[2]
+    # A turn that was not answered says nothing of the mix.
+    detail = {"turns": [{"stages_ms": known}, {"stages_ms": {}}]}
+    found = compare(exact(), load_result(1_000.0) | {"detail": detail}, duration_s=60.0)
+    assert found.predicted_p50_ms == predicted[0]
 
 
 @pytest.mark.parametrize("broken", [{}, [], {"sessions": 4}, load_result(0.0)])
