@@ -49,5 +49,7 @@ def avatar_list(
         return
     table = Table("name", "renderer", "voice", "licence")
     for row in rows:
-        table.add_row(row["name"], row["renderer"], row["voice"], row["license"] or "not stated")
+        # A name says nothing about which voice a machine too slow for it gives the avatar.
+        voices = ", else ".join((row["voice"], *found[row["name"]].voice.fallbacks))
+        table.add_row(row["name"], row["renderer"], voices, row["license"] or "not stated")
     Console(highlight=False).print(table)

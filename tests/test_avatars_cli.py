@@ -40,6 +40,12 @@ def test_shipped_and_own_avatars_are_listed_as_json(config: Path) -> None:
     }
 
 
+def test_the_table_says_which_voices_stand_in(config: Path) -> None:
+    write_mia(config, "title: Mia\nvoice: {name: own-voice, fallbacks: [other]}\n")
+    result = CliRunner().invoke(app, ["avatar", "list", "-c", str(config)])
+    assert "own-voice, else other" in result.stdout
+
+
 def test_the_table_says_where_no_licence_is_stated(config: Path) -> None:
     write_mia(config, "title: Mia\nvoice: {name: own-voice}\n")
     result = CliRunner().invoke(app, ["avatar", "list", "-c", str(config)])

@@ -122,7 +122,7 @@ def test_sessions_beyond_the_servers_limit_are_rejected_and_the_rest_is_measured
 def test_an_avatar_that_the_server_does_not_have_is_told(server: tuple[str, int]) -> None:
     plan = plan_of(1)
     plan.avatars[:] = ["nobody"]
-    with pytest.raises(LoadError, match="no avatar 'nobody'; it has: mute, theo, vox"):
+    with pytest.raises(LoadError, match="no avatar 'nobody'; it has: mute, theo, vox, yuna, zora"):
         run(server, plan)
 
 

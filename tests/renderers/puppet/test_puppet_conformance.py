@@ -20,20 +20,25 @@ from renderers.testing import (
 from renderers.warp import fields
 
 AVATARS = Path(__file__).parents[3] / "assets" / "avatars"
-FIRST = min(path.parent for path in AVATARS.glob("*/rig.yaml"))
+FOLDERS = sorted(path.parent for path in AVATARS.glob("*/rig.yaml"))
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> MakeRenderer:
-    kept = tmp_path_factory.mktemp("art")
-    return lambda: PuppetRenderer(FIRST, cache=kept)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("art")
 
 
+@pytest.fixture(scope="module")
+def make(kept: Path) -> MakeRenderer:
+    return lambda: PuppetRenderer(FOLDERS[0], cache=kept)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_the_puppet_keeps_the_contract(
-    check: Callable[[MakeRenderer], None], make: MakeRenderer
+def test_every_puppet_keeps_the_contract(
+    check: Callable[[MakeRenderer], None], folder: Path, kept: Path
 ) -> None:
-    check(make)
+    check(lambda: PuppetRenderer(folder, cache=kept))
 
 
 def test_the_puppet_keeps_the_contract_where_nothing_is_drawn_ahead(

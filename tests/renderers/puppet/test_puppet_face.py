@@ -95,7 +95,9 @@ def test_aa_opens_with_its_weight(mouth: Draw) -> None:
 
 def test_a_wider_open_mouth_shows_more_of_its_dark_inside(mouth: Draw) -> None:
     def dark(jaw: float) -> int:
-        return int((mouth(Pose(jaw=jaw)).max(axis=-1) < 70).sum())
+        picture = mouth(Pose(jaw=jaw))
+        quarter = picture.shape[1] // 4  # Beside the chin there may be dark hair.
+        return int((picture[:, quarter:-quarter].max(axis=-1) < 70).sum())
 
     shown = [dark(jaw) for jaw in (0.0, 0.25, 0.5, 0.75, 1.0)]
     assert shown == sorted(shown)
