@@ -48,8 +48,8 @@ def avatar_list(
         print(json.dumps({"avatars": rows}, indent=2))
         return
     table = Table("name", "renderer", "voice", "licence")
-    for row in rows:
-        # A name says nothing about which voice a machine too slow for it gives the avatar.
-        voices = ", else ".join((row["voice"], *found[row["name"]].voice.fallbacks))
-        table.add_row(row["name"], row["renderer"], voices, row["license"] or "not stated")
+    for name, spec in found.items():
+        # What a machine too slow for the first voice gives the avatar instead.
+        voices = ", else ".join((spec.voice.name, *spec.voice.fallbacks))
+        table.add_row(name, spec.renderer, voices, spec.license or "not stated")
     Console(highlight=False).print(table)
