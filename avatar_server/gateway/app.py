@@ -13,6 +13,7 @@ from avatar_server.gateway.control import Control
 from avatar_server.gateway.docs import docs_routes
 from avatar_server.gateway.guards import Guards, is_loopback
 from avatar_server.gateway.logring import LogRing
+from avatar_server.gateway.openapi import install_openapi
 from avatar_server.gateway.operations import operation_routes
 from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
 from avatar_server.gateway.previews import Previews
@@ -57,5 +58,6 @@ def create_app(
     app.include_router(capacity_routes(control))
     app.include_router(operation_routes(control, access, ring))
     app.include_router(docs_routes(app))
+    install_openapi(app)
     app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")
     return app

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse
+
+from avatar_server.gateway.openapi import REFUSALS
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:54rem;margin:2rem auto;padding:0 1rem;
@@ -43,7 +46,8 @@ def docs_page(document: dict[str, Any]) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{title}</h1><p>The machine-readable description is at "
         '<a href="/openapi.json">/openapi.json</a>. Errors are problem documents (RFC 9457) whose '
-        "<code>detail</code> says what to do.</p>"
+        "<code>detail</code> says what to do. What follows may be the answer anywhere, and is not "
+        f"repeated:</p>{_table(REFUSALS.items())}"
     ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -60,15 +64,20 @@ def _operation(method: str, path: str, operation: dict[str, Any], document: dict
         rows.append(("body", kind))
         rows += _fields(content.get("schema", {}), document)
     for status, response in operation["responses"].items():
-        rows.append((status, response.get("description", "")))
-    table = "".join(
+        if (text := response.get("description", "")) != REFUSALS.get(status):
+            rows.append((status, text))
+    return (
+        f'<h2><span class="method">{method}</span><code>{html.escape(path)}</code></h2>'
+        f"<p>{html.escape(operation.get('summary', ''))}</p>{_table(rows)}"
+    )
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = (
         f"<tr><td><code>{html.escape(name)}</code></td><td>{html.escape(text)}</td></tr>"
         for name, text in rows
     )
-    return (
-        f'<h2><span class="method">{method}</span><code>{html.escape(path)}</code></h2>'
-        f"<p>{html.escape(operation.get('summary', ''))}</p><table>{table}</table>"
-    )
+    return f"<table>{''.join(cells)}</table>"
 
 
 def _fields(schema: dict[str, Any], document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -12,6 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 PROBLEM_TYPE = "application/problem+json"
+MOST_ERRORS = 10
+"""Of one request that are told: a body of nonsense must not be answered by a longer one."""
+MOST_PLACE_CHARS = 100
 
 
 class ProblemError(HTTPException):
@@ -90,7 +93,10 @@ async def _on_http_error(request: Request, error: Exception) -> ProblemResponse:
 
 async def _on_invalid(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)
-    found = [f"{_place(item['loc'])}: {item['msg']}" for item in error.errors()]
+    wrong = error.errors()
+    found = [f"{_place(item['loc'])}: {item['msg']}" for item in wrong[:MOST_ERRORS]]
+    if len(wrong) > MOST_ERRORS:
+        found.append(f"and {len(wrong) - MOST_ERRORS} more")
     detail = "The request cannot be used: " + "; ".join(found) + ". Compare it with /docs."
     body = problem_body(
         422, "invalid-request", HTTPStatus.UNPROCESSABLE_ENTITY.phrase, detail, errors=found
@@ -110,7 +116,8 @@ async def _on_bug(request: Request, error: Exception) -> ProblemResponse:
 
 def _place(location: tuple[int | str, ...]) -> str:
     parts = [str(part) for part in location if part not in ("body", "query", "path")]
-    return ".".join(parts) or str(location[0] if location else "request")
+    place = ".".join(parts) or str(location[0] if location else "request")
+    return place if len(place) <= MOST_PLACE_CHARS else place[:MOST_PLACE_CHARS] + "…"
 
 
 def install_problem_handlers(app: FastAPI) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +78,19 @@ async def guarded(folder: Path, security: dict[str, Any] | None = None) -> Async
         await previews.stop()
 
 
+def flat(found: list[Any]) -> Iterator[Any]:
+    """All routes; those of included routers are kept below an entry of their own."""
+    for route in found:
+        if (router := getattr(route, "original_router", None)) is not None:
+            yield from flat(router.routes)
+        else:
+            yield route
+
+
 def routes(app: Any) -> list[tuple[str, str]]:
     return [
         (method, route.path)
-        for route in app.routes
+        for route in flat(app.routes)
         if isinstance(route, APIRoute)
         for method in sorted(route.methods - {"HEAD"})
     ]
@@ -91,7 +100,30 @@ def test_every_route_says_what_it_needs(tmp_path: Path) -> None:
     settings = settings_from_values({})
     control = Control(settings, fake_avatars(tmp_path), commands=fake_commands())
     app = create_app(control, Previews(control.avatars, tmp_path))
-    assert {place for place in routes(app) if place not in NEEDS} == set()
+    assert set(routes(app)) == set(NEEDS)
+
+
+def test_what_a_stranger_reaches_is_this_and_no_more() -> None:
+    public = {"/", "/s/{session}", "/admin", "/docs", "/healthz", "/readyz", "/v1/status"}
+    public |= {"/v1/avatars", "/avatars/{name}/picture", "/avatars/{name}/preview"}
+    assert {place for place, need in NEEDS.items() if need is Need.NOTHING} == {
+        ("GET", path) for path in public
+    }
+
+
+def test_nothing_is_reached_beside_the_routes_that_are_checked(tmp_path: Path) -> None:
+    """A mount or a plain route has no dependency of ours: only what is public may be one."""
+    control = Control(settings_from_values({}), fake_avatars(tmp_path), commands=fake_commands())
+    app = create_app(control, Previews(control.avatars, tmp_path))
+    others = {route.path for route in flat(app.routes) if not isinstance(route, APIRoute)}
+    assert others == {"/openapi.json", "/static"}
+    documented = {
+        (method.upper(), path)
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+    }
+    pages = {("GET", path) for path in ("/", "/admin", "/docs", "/s/{session}")}
+    assert documented == set(NEEDS) - pages
 
 
 # By need: which credentials get past the door. Everything else is 401, or 403 where the
@@ -118,24 +150,31 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
+async def begin(g: Guarded) -> str:
+    """A session, started by an operator."""
+    operator = g.bearer(g.keys["operate"])
+    made = await g.http.post("/v1/sessions", json={"avatar": "good"}, headers=operator)
+    assert made.status_code == 201, made.text
+    return str(made.json()["id"])
+
+
 def test_the_matrix_of_routes_and_credentials(tmp_path: Path) -> None:
     async def scenario() -> None:
         limits = {"start_burst": 10_000, "request_burst": 100_000}
         async with guarded(tmp_path, limits) as g:
             signer = TokenSigner(SECRET)
+            seen = set[tuple[str, str]]()
+            session = await begin(g)
             for method, path in routes(g.app):
                 need = NEEDS[method, path]
                 for kind in CREDENTIALS:
-                    operator = g.bearer(g.keys["operate"])
-                    made = await g.http.post(
-                        "/v1/sessions", json={"avatar": "good"}, headers=operator
-                    )
-                    assert made.status_code == 201, made.text
-                    session = made.json()["id"]
+                    g.control.lifetimes.go_on()
+                    if session not in g.control.registry:
+                        session = await begin(g)
                     credential = {
                         "none": None,
                         "wrong": "avs_000000000000_" + "x" * 43,
-                        "link": made.json()["token"],
+                        "link": signer.sign(session, Role.SPEAK, 60),
                         "expired": signer.sign(session, Role.SPEAK, 60, now=1_000_000.0),
                         "other": signer.sign("another", Role.SPEAK, 60),
                     }.get(kind, g.keys.get(kind))
@@ -155,7 +194,10 @@ def test_the_matrix_of_routes_and_credentials(tmp_path: Path) -> None:
                         assert answer.status_code == 401, what
                         assert answer.headers["www-authenticate"] == "Bearer"
                     for running in g.control.registry.sessions():
-                        g.control.end(running.id)
+                        if running.id != session:
+                            g.control.end(running.id)
+                    seen.add((method, path))
+            assert seen == set(NEEDS)
 
     asyncio.run(scenario())
 
