@@ -13,8 +13,11 @@ from rich.table import Table
 from avatar_server.avatars import AvatarError, find_avatars
 from avatar_server.command_line import WRONG_USE
 from avatar_server.config import ConfigError, load_settings
+from avatar_server.preview.cli import avatar_gallery, avatar_preview
 
 avatar_app = typer.Typer(help="Avatars.", no_args_is_help=True)
+avatar_app.command("preview")(avatar_preview)
+avatar_app.command("gallery")(avatar_gallery)
 
 
 @avatar_app.callback()

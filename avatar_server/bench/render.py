@@ -24,6 +24,7 @@ from avatar_server.avatars import AvatarSpec
 from avatar_server.capacity.machine import this_machine
 from avatar_server.config import TtsSettings, VideoSettings
 from avatar_server.inference.tts import Synthesizer
+from avatar_server.inference.tts.whole import whole_clause
 from renderers import Attitude, Pose, Renderer, VisemeSpan
 from renderers.motion import Animator
 
@@ -59,11 +60,9 @@ def speak(synthesizer: Synthesizer, sentences: Sequence[str] = SENTENCES) -> lis
     """`sentences` in the synthesizer's first voice."""
     spoken = []
     for text in sentences:
-        pieces = list(synthesizer.synthesize(text, synthesizer.voices()[0], 1.0, "en"))
-        pcm = np.concatenate([piece.pcm for piece in pieces])
-        visemes = [span for piece in pieces for span in piece.visemes]
-        energy = rms_per_10_ms(pcm[: len(pcm) // 480 * 480])
-        spoken.append(Spoken(len(pcm) / 48_000, visemes, energy))
+        said = whole_clause(synthesizer.synthesize(text, synthesizer.voices()[0], 1.0, "en"))
+        energy = rms_per_10_ms(said.pcm[: len(said.pcm) // 480 * 480])
+        spoken.append(Spoken(said.seconds, said.visemes, energy))
     return spoken
 
 

@@ -16,6 +16,7 @@ from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ
 from avatar_server.inference.tts.kana import Kana
 from avatar_server.inference.tts.kokoro import KokoroSynthesizer, load_styles
 from avatar_server.inference.tts.timeline import TimedPhone
+from avatar_server.inference.tts.whole import whole_clause
 from renderers import VisemeSpan
 
 JAPANESE_VOICE = "jf_alpha"
@@ -51,15 +52,14 @@ def utterances(
 ) -> Iterator[Utterance]:
     """`sentences` as `synthesizer` says them."""
     for text in sentences:
-        pieces = list(synthesizer.synthesize(text, voice, 1.0, language))
-        pcm = np.concatenate([piece.pcm for piece in pieces])
+        said = whole_clause(synthesizer.synthesize(text, voice, 1.0, language))
         yield Utterance(
             text,
-            len(pcm) / SAMPLE_RATE_HZ,
-            [phone for piece in pieces for phone in piece.phones],
-            [span for piece in pieces for span in piece.visemes],
-            _energy(pcm),
-            _energy(_band(pcm, *VOWEL_BAND_HZ)),
+            said.seconds,
+            said.phones,
+            said.visemes,
+            _energy(said.pcm),
+            _energy(_band(said.pcm, *VOWEL_BAND_HZ)),
         )
 
 

@@ -1,0 +1,1 @@
+"""Showing avatars without a server: films, strips of stills, a gallery."""
