@@ -28,6 +28,8 @@ class Bootstrap(msgspec.Struct, kw_only=True):
     inference: str = ""
     session: str = ""
     avatar: str = ""
+    record: bool = False
+    """Avatar: record the session."""
     measure: bool = False
     """Inference: measure what the stages cost once the models are loaded."""
 

@@ -29,11 +29,13 @@ from avatar_server.avatar.peers import OfferError, Peers
 from avatar_server.avatar.playout import Playout
 from avatar_server.avatar.thrift import Thrift
 from avatar_server.avatar.thumbnail import thumbnail_jpeg
-from avatar_server.avatars import AvatarError, find_avatars
+from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.clock import MonotonicClock
 from avatar_server.observe.logging import setup_logging
 from avatar_server.processes import Bootstrap, read_bootstrap, when_parent_ends
 from avatar_server.protocol import events, messages
+from avatar_server.recording.part import Subject
+from avatar_server.recording.session import SessionRecording
 from renderers.motion import Animator
 
 log = logging.getLogger(__name__)
@@ -94,14 +96,18 @@ class AvatarProcess:
         )
         fanout = Fanout(loop)
         face = Face(playout, animator, renderer, lambda: conversation.attitude)
-        self._engine = MediaEngine(settings.media, face, clock, fanout)
+        recording = self._recording = self._begin_recording(spec, fanout)
+        source = recording.source(face) if recording else face
+        self._engine = MediaEngine(settings.media, source, clock, fanout)
+        if recording:
+            recording.begin(self._engine)
         self._thrift = Thrift(settings.media.video, self._engine, conversation)
         self._peers = Peers(
             settings.media,
             settings.sessions.max_viewers,
             self._engine,
             fanout,
-            conversation,
+            recording.handler(conversation) if recording else conversation,
             clock,
             self._changed.set,
         )
@@ -135,6 +141,8 @@ class AvatarProcess:
             for task in [ended, *tasks, *self._requests]:
                 task.cancel()
             await asyncio.gather(ended, *tasks, *self._requests, return_exceptions=True)
+            if recording:
+                await recording.close()
             await self._peers.close(self._reason)
             await conversation.close()
             self._engine.close()
@@ -142,6 +150,21 @@ class AvatarProcess:
             await inference.close()
             self._gateway.close()
             context.term()
+
+    def _begin_recording(self, spec: AvatarSpec, fanout: Fanout) -> SessionRecording | None:
+        if not self._bootstrap.record:
+            return None
+        settings = self._settings.recording
+        subject = Subject(
+            session=self._bootstrap.session,
+            avatar=spec.name,
+            title=spec.title,
+            viewer_sound=settings.viewer_sound,
+            viewer_text=settings.viewer_text,
+        )
+        return SessionRecording(
+            settings, subject, self._settings.media.video.fps, fanout, self._emit
+        )
 
     def _end(self, reason: str) -> None:
         self._reason = reason
@@ -245,6 +268,7 @@ class AvatarProcess:
                     bitrate_bps=stats.bitrate_bps,
                     cpu_s=usage.ru_utime + usage.ru_stime,
                     rss_bytes=_rss_bytes(usage),
+                    recording=self._recording.status() if self._recording else None,
                 )
             )
             for viewer, layer in layers.items():
@@ -273,9 +297,13 @@ class AvatarProcess:
     # --- the conversation -------------------------------------------------------------------
 
     def _emit(self, event: events.ServerEvent, viewer: str | None) -> None:
+        if self._recording:
+            self._recording.event(event)
         self._peers.send(event, viewer)
 
     def _trace(self, trace: messages.TurnTrace) -> None:
+        if self._recording:
+            self._recording.turn(trace)
         task = asyncio.ensure_future(self._tell(trace))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)

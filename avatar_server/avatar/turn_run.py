@@ -164,6 +164,7 @@ class TurnRun:
         session: str,
         outcome: Outcome,
         heard: str,
+        now: float,
         budget_ms: float,
         shares: Mapping[str, float],
     ) -> TurnTrace:
@@ -180,6 +181,8 @@ class TurnRun:
             overran=overran(entries, budget_ms),
             acknowledged_ms=self.acknowledged_ms,
             outcome=outcome,
+            ended=now - self.at,
+            viewer=self.viewer or "",
             viewer_text=self.text,
             reply_text=heard,
         )

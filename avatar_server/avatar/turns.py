@@ -268,7 +268,8 @@ class Turns:
         self._history = history.with_reply(self._history, heard, outcome == "interrupted")
         budget_ms = float(self._settings.budget_ms)
         shares = {str(stage): share for stage, share in self._settings.budget_shares.items()}
-        trace = turn.trace(self._session, outcome, heard, budget_ms, shares)
+        now = self._clock.now()
+        trace = turn.trace(self._session, outcome, heard, now, budget_ms, shares)
         self._page.emit(
             events.TurnDone(
                 turn=turn.turn,

@@ -20,8 +20,8 @@ from avatar_server.inference.loading import Models
 from avatar_server.inference.resources import rss_bytes
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ as SPEECH_RATE_HZ
 from avatar_server.inference.tts.contract import TtsError
-from avatar_server.inference.tts.resample import Resampler
 from avatar_server.protocol.costs import StageCosts
+from avatar_server.resample import Resampler
 
 log = logging.getLogger(__name__)
 

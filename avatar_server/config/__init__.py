@@ -24,6 +24,7 @@ from avatar_server.config.media import (
 )
 from avatar_server.config.network import IceServer
 from avatar_server.config.observe import ObserveSettings
+from avatar_server.config.recording import RecordingSettings
 from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.security import SecuritySettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
@@ -45,6 +46,7 @@ __all__ = [
     "MediaSettings",
     "ObserveSettings",
     "OverloadSettings",
+    "RecordingSettings",
     "SchedulerSettings",
     "Section",
     "SecuritySettings",

@@ -20,6 +20,7 @@ from avatar_server.config.inference import (
 from avatar_server.config.loadtest import LoadTestSettings
 from avatar_server.config.media import MediaSettings
 from avatar_server.config.observe import ObserveSettings
+from avatar_server.config.recording import RecordingSettings
 from avatar_server.config.scheduler import SchedulerSettings
 from avatar_server.config.security import SecuritySettings
 from avatar_server.config.sessions import SessionSettings, TurnSettings
@@ -52,6 +53,7 @@ class Settings(BaseSettings):
     inference: InferenceSettings = InferenceSettings()
     capacity: CapacitySettings = CapacitySettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    recording: RecordingSettings = RecordingSettings()
     observe: ObserveSettings = ObserveSettings()
     loadtest: LoadTestSettings = LoadTestSettings()
     avatar_dirs: list[Path] = []

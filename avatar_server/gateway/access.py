@@ -73,6 +73,12 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/v1/drain"): Need.READ,
     ("POST", "/v1/drain"): Need.OPERATE,
     ("DELETE", "/v1/drain"): Need.OPERATE,
+    ("GET", "/v1/recordings"): Need.OPERATE,
+    ("GET", "/v1/recordings/{recording}"): Need.OPERATE,
+    ("GET", "/v1/recordings/{recording}/video"): Need.OPERATE,
+    ("GET", "/v1/recordings/{recording}/captions"): Need.OPERATE,
+    ("GET", "/v1/recordings/{recording}/turns"): Need.OPERATE,
+    ("DELETE", "/v1/recordings/{recording}"): Need.OPERATE,
 }
 """By method and route. What is missing here needs `OPERATE`: a new route is closed until listed."""
 

@@ -18,6 +18,7 @@ from avatar_server.gateway.operations import operation_routes
 from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
 from avatar_server.gateway.previews import Previews
 from avatar_server.gateway.problems import install_problem_handlers
+from avatar_server.gateway.recordings import recording_routes
 from avatar_server.gateway.sessions import session_routes
 from avatar_server.security import RateLimiter
 
@@ -57,6 +58,7 @@ def create_app(
     app.include_router(session_routes(control, access))
     app.include_router(capacity_routes(control))
     app.include_router(operation_routes(control, access, ring))
+    app.include_router(recording_routes(control.settings.recording, access))
     app.include_router(docs_routes(app))
     install_openapi(app)
     app.mount("/static", PageFiles(directory=STATIC_DIR, check_dir=False), name="static")

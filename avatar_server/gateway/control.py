@@ -185,11 +185,13 @@ class Control:
         """Why a new session would not be started now, apart from readiness; None: it would be."""
         return self.capacity.refusal(len(self.registry) - len(self.registry.yielding()))
 
-    async def create(self, avatar: str, *, pinned: bool = False) -> Session:
+    async def create(
+        self, avatar: str, *, pinned: bool = False, record: bool | None = None
+    ) -> Session:
         """Start a session and wait until its avatar takes viewers. Raises `ProblemError`.
 
         Where the avatar has a session that is always on and free, that one is given; `pinned`
-        starts such a one.
+        starts such a one. `record`: whether it is recorded; none: as the settings say.
         """
         if avatar not in self.avatars:
             known = ", ".join(sorted(self.avatars)) or "none"
@@ -200,13 +202,14 @@ class Control:
         if not readiness.ready:
             self.metrics.sessions_refused.labels("not-ready").inc()
             raise ProblemError(503, "not-ready", readiness.reason, retry_after_s=3)
-        if not pinned and (unused := self.registry.unused(avatar)) is not None:
+        recorded = self.settings.recording.enabled if record is None else record
+        if not pinned and (unused := self.registry.unused(avatar, recorded)) is not None:
             unused.reserved_until = self._clock.now() + RESERVED_S
             return unused
         # From here to `add` nothing is awaited: of two requests for the last place one is served.
         if (empty := self.capacity.admit(self.registry, self.metrics)) is not None:
             self._finish(empty, "gave-way", "Everybody had left, and somebody else was waiting.")
-        session = self.registry.add(_new_id(), avatar, pinned=pinned)
+        session = self.registry.add(_new_id(), avatar, pinned=pinned, recorded=recorded)
         started_at = self._clock.now()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._started[session.id] = future
@@ -248,10 +251,12 @@ class Control:
 
     async def _spawn_avatar(self, session: Session) -> Child:
         child = await self._spares.take()
-        child.configure(self._bootstrap("avatar", session.id, session.avatar))
+        child.configure(self._bootstrap("avatar", session.id, session.avatar, session.recorded))
         return child
 
-    def _bootstrap(self, role: str, session: str = "", avatar: str = "") -> Bootstrap:
+    def _bootstrap(
+        self, role: str, session: str = "", avatar: str = "", record: bool = False
+    ) -> Bootstrap:
         settings = plain_settings(self._child_settings)
         # Children log to us, and we write their lines in the configured format.
         settings["observe"]["log_json"] = True
@@ -262,6 +267,7 @@ class Control:
             inference=self._endpoints.inference,
             session=session,
             avatar=avatar,
+            record=record,
             measure=role == "inference" and self.capacity.wants_stages,
         )
 

@@ -66,6 +66,7 @@ class StatusView(BaseModel):
     models: dict[str, str]
     inference_pid: int | None = Field(description="Only on a server that needs no keys.")
     start: str = Field(description="Who may start a session: anybody or operators.")
+    recorded: bool = Field(description="Whether what is started without a word is recorded.")
     secure_hint: str | None = Field(description="Why this address gets no microphone.")
 
 
@@ -240,6 +241,7 @@ def status_view(control: Control, request: Request, access: Access) -> StatusVie
         # Process ids are for whoever tests on this machine, not for visitors.
         inference_pid=models.pid if models and not access.required else None,
         start=access.who_may_start,
+        recorded=control.settings.recording.enabled,
         secure_hint=secure_hint(request),
     )
 

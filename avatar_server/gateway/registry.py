@@ -66,6 +66,7 @@ class Session:
     viewers: dict[str, float] = field(default_factory=dict)
     pinned: bool = False
     """It is always on: it neither ends by being idle nor gives way."""
+    recorded: bool = False
     reserved_until: float = 0.0
     """Until then it is kept for somebody who was sent to it."""
     abandoned: bool = False
@@ -150,12 +151,14 @@ class Registry:
                 "This session has ended. Choose an avatar on the start page to begin a new one."
             ) from None
 
-    def add(self, session: str, avatar: str, *, pinned: bool = False) -> Session:
+    def add(
+        self, session: str, avatar: str, *, pinned: bool = False, recorded: bool = False
+    ) -> Session:
         """Take a place for a new session; raises `Full`. See `give_way`."""
         if len(self._sessions) >= (places := self._places()):
             raise Full(f"All {places} sessions are in use. Try again when one has ended.")
         now = self._clock.now()
-        entry = Session(session, avatar, created=now, empty_since=now, pinned=pinned)
+        entry = Session(session, avatar, now, empty_since=now, pinned=pinned, recorded=recorded)
         self._sessions[session] = entry
         return entry
 
@@ -264,11 +267,15 @@ class Registry:
             and entry.empty_since <= limit
         ]
 
-    def unused(self, avatar: str) -> Session | None:
-        """A session of `avatar` that is always on and that nobody uses or is on the way to."""
+    def unused(self, avatar: str, recorded: bool) -> Session | None:
+        """A session of `avatar` that is always on and that nobody uses or is on the way to.
+
+        Only one that is `recorded` or not, as is wanted.
+        """
         now = self._clock.now()
         for entry in self._sessions.values():
             ready = entry.pinned and entry.avatar == avatar and entry.state is SessionState.RUNNING
+            ready = ready and entry.recorded is recorded
             if ready and not entry.viewer_count and entry.reserved_until <= now:
                 return entry
         return None

@@ -23,6 +23,7 @@ from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback, page_url
 from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.previews import Previews
+from avatar_server.gateway.retention import Retention
 
 # Open requests (a page that waits for an avatar to start) are cut off at the end after this long.
 HTTP_GRACE_S = 1
@@ -104,6 +105,7 @@ async def serve(
     stop = asyncio.Event()
     control = Control(settings, avatars, commands=commands)
     previews = Previews(avatars)
+    retention = Retention(settings)
     ring = LogRing()
     logging.getLogger().addHandler(ring)
     control.on_drained = stop.set
@@ -139,6 +141,7 @@ async def serve(
     try:
         await control.start()
         previews.start()
+        retention.start()
         http_task = asyncio.create_task(server.serve([listener]), name="http")
         tasks.append(http_task)
         stop_task = asyncio.create_task(_wait(stop), name="until-stopped")
@@ -154,7 +157,9 @@ async def serve(
         server.should_exit = True
         for task in tasks[1:]:
             task.cancel()
-        await asyncio.gather(control.stop(), previews.stop(), *tasks, return_exceptions=True)
+        await asyncio.gather(
+            control.stop(), previews.stop(), retention.stop(), *tasks, return_exceptions=True
+        )
         listener.close()
         logging.getLogger().removeHandler(ring)
 

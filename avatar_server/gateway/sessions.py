@@ -33,6 +33,10 @@ class NewSession(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     avatar: str = Field(min_length=1, max_length=64, description="A name of /v1/avatars.")
+    record: bool | None = Field(
+        default=None,
+        description="Whether to record it; only operators choose. None: as the server is set.",
+    )
 
 
 class SessionView(BaseModel):
@@ -45,6 +49,8 @@ class SessionView(BaseModel):
     viewers: str = Field(description="The address to which viewers post their offers.")
     viewer_count: int
     always_on: bool = Field(default=False, description="It is replaced if it ends.")
+    recorded: bool = Field(default=False, description="What is said in it is recorded.")
+    recording_problem: str = Field(default="", description="Why it is not recorded any more.")
     restarts: int
     pid: int | None = Field(description="The avatar process on the server's machine.")
     doing: str = Field(description="What the avatar is doing, as of its last status.")
@@ -101,6 +107,7 @@ def link_path(session: str, token: str | None) -> str:
 def session_view(session: Session) -> SessionView:
     """What the API shows of a session."""
     status = session.status
+    problem = status.recording.problem if status and status.recording else ""
     return SessionView(
         id=session.id,
         avatar=session.avatar,
@@ -109,6 +116,8 @@ def session_view(session: Session) -> SessionView:
         viewers=f"/v1/sessions/{session.id}/viewers",
         viewer_count=session.viewer_count,
         always_on=session.pinned,
+        recorded=session.recorded and not problem,
+        recording_problem=problem,
         restarts=session.restarts,
         pid=session.pid,
         doing=status.state if status else "",
@@ -132,6 +141,7 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         summary="Start a session",
         responses=problems(
             s401="No key, or one that is not valid.",
+            s403="The caller may not choose whether it is recorded.",
             s404="No such avatar.",
             s422="The body cannot be used.",
             s503="No place is free, or the models are not ready; Retry-After says when.",
@@ -146,10 +156,17 @@ def session_routes(control: Control, access: Access) -> APIRouter:
             Header(description="Repeating a request with the same key starts nothing twice."),
         ] = None,
     ) -> StartedSession:
-        caller = caller_of(request).name
-        key = None if idempotency_key is None else f"{caller}:{idempotency_key}"
-        session = await repeats.once(key, body.avatar, lambda: control.create(body.avatar))
-        access.note(request, "session.create", session.id)
+        caller = caller_of(request)
+        if body.record is not None and caller.scope is None:
+            raise ProblemError(
+                403, "forbidden", "Whether a conversation is recorded is for operators to choose."
+            )
+        key = None if idempotency_key is None else f"{caller.name}:{idempotency_key}"
+        session = await repeats.once(
+            key, body.model_dump_json(), lambda: control.create(body.avatar, record=body.record)
+        )
+        action = "session.create.recorded" if session.recorded else "session.create"
+        access.note(request, action, session.id)
         response.headers["Location"] = f"/v1/sessions/{session.id}"
         token = access.token(session.id, Role.SPEAK)
         view = session_view(session)

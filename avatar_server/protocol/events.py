@@ -27,6 +27,7 @@ class Hello(Event):
     title: str
     can_speak: bool
     ai_generated: bool = True
+    recorded: bool = False
 
 
 class State(Event):

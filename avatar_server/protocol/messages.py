@@ -113,6 +113,20 @@ class Picture(Message):
     jpeg: bytes = b""
 
 
+class RecordingStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """How a session's recording does. `problem` says why it stopped before the talk was over.
+
+    `written_s` is the length of what was recorded so far, `cpu_s` what writing it took; `dropped`
+    counts pictures, pieces of sound and so on that could not be written in time.
+    """
+
+    running: bool
+    problem: str = ""
+    written_s: float = 0.0
+    cpu_s: float = 0.0
+    dropped: int = 0
+
+
 class AvatarStatus(Message):
     """Sent once a second, and at every join and leave. Its absence for 3 s means a hang.
 
@@ -135,6 +149,8 @@ class AvatarStatus(Message):
     bitrate_bps: float = 0.0
     cpu_s: float = 0.0
     rss_bytes: int = 0
+    recording: RecordingStatus | None = None
+    """None: this session is not recorded."""
 
 
 class StageSpan(msgspec.Struct, kw_only=True):
@@ -158,7 +174,8 @@ class TurnTrace(Message):
 
     `ledger` accounts for all the time up to the answer's first audible sample, each moment once;
     `overran` is the stage that took most over what it was granted, where `budget_ms` was missed.
-    `acknowledged_ms` is when an acknowledgement was heard before the answer.
+    `acknowledged_ms` is when an acknowledgement was heard before the answer. `ended` is when the
+    turn was over, in seconds from the viewer's last voiced sample; it is reported at once.
     """
 
     session: str
@@ -171,6 +188,8 @@ class TurnTrace(Message):
     overran: str = ""
     acknowledged_ms: float | None = None
     outcome: Literal["answered", "interrupted", "failed", "empty"] = "answered"
+    ended: float = 0.0
+    viewer: str = ""
     viewer_text: str = ""
     reply_text: str = ""
 

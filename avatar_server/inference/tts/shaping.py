@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece
-from avatar_server.inference.tts.resample import Resampler
 from avatar_server.inference.tts.timeline import Timeline
+from avatar_server.resample import Resampler
 
 SENTENCE_PAUSE_S = 0.22
 PHRASE_PAUSE_S = 0.12

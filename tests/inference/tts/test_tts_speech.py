@@ -13,8 +13,8 @@ from avatar_server.inference.tts.contract import SpeechPiece, TtsError
 from avatar_server.inference.tts.kokoro import KokoroSynthesizer
 from avatar_server.inference.tts.phonemes import phonemize
 from avatar_server.inference.tts.piper import _CONTEXT_FRAMES, _HOP, PiperSynthesizer
-from avatar_server.inference.tts.resample import Resampler
 from avatar_server.models import ModelStore
+from avatar_server.resample import Resampler
 from renderers.contract import Viseme
 
 SENTENCE = "The garden opens at nine in the morning, and visitors are always welcome here."

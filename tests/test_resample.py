@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from avatar_server.inference.tts.resample import Resampler
+from avatar_server.resample import Resampler
 
 
 def tone(rate_hz: int, seconds: float, frequency_hz: float = 997.0) -> np.ndarray:
