@@ -189,8 +189,12 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         return [session_view(session) for session in page]
 
     @router.get("/{session}", summary="One session", responses=problems(s404="It has ended."))
-    async def one(session: str) -> SessionView:
-        return session_view(control.viewers.session(session))
+    async def one(session: str, request: Request) -> SessionView:
+        view = session_view(control.viewers.session(session))
+        if caller_of(request).scope is None:
+            # It speaks of the server's disk, which is no viewer's business.
+            view.recording_problem = ""
+        return view
 
     @router.delete(
         "/{session}",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -14,36 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from avatar_server.command_line import FAILED, WRONG_USE
-from avatar_server.config import ConfigError, load_settings
-from avatar_server.operate.client import CallFailed, ServerClient, server_url
+from avatar_server.operate.client import CallFailed, ServerClient
+from avatar_server.operate.options import ConfigOption, JsonOption, OnOption, server
+from avatar_server.operate.recordings import recordings_app
 from avatar_server.security import Role
 
 DRAIN_POLL_S = 1.0
-
-OnOption = Annotated[
-    str | None,
-    typer.Option("--on", metavar="URL", help="The server; default: AVATAR_SERVER_URL, else local."),
-]
-ConfigOption = Annotated[
-    str, typer.Option("--config", "-c", help="The configuration that the local server runs with.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@contextmanager
-def server(on: str | None, config: str) -> Iterator[ServerClient]:
-    """The server to ask; what it refuses becomes a sentence and exit code 1."""
-    try:
-        url = server_url(on, load_settings(config).http)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(WRONG_USE) from error
-    try:
-        with ServerClient(url) as client:
-            yield client
-    except CallFailed as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(FAILED) from error
 
 
 def launch(
@@ -54,15 +28,20 @@ def launch(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeating a call with the same key starts nothing twice.")
     ] = None,
+    record: Annotated[
+        bool | None,
+        typer.Option("--record/--no-record", help="Record it; default: recording.enabled."),
+    ] = None,
 ) -> None:
     """Start a session on a running server, and print the address to open."""
     with server(on, config) as client:
-        session = client.launch(avatar, idempotency_key)
+        session = client.launch(avatar, idempotency_key, record)
         address = client.absolute(session["link"])
     if as_json:
         print(json.dumps(session | {"address": address}, indent=2))
     else:
-        print(f"session {session['id']} ({session['avatar']}) runs. Open:\n{address}")
+        recorded = ", recorded," if session["recorded"] else ""
+        print(f"session {session['id']} ({session['avatar']}){recorded} runs. Open:\n{address}")
 
 
 def sessions(
@@ -180,3 +159,4 @@ def add_commands(app: typer.Typer) -> None:
     """Put the commands into the command line."""
     for command in (launch, sessions, stop, logs, link, drain):
         app.command(command.__name__)(command)
+    app.add_typer(recordings_app, name="recordings")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urljoin
@@ -48,20 +51,47 @@ class ServerClient:
     ) -> None:
         self._http.close()
 
-    def launch(self, avatar: str, idempotency_key: str | None = None) -> dict[str, Any]:
+    def launch(
+        self, avatar: str, idempotency_key: str | None = None, record: bool | None = None
+    ) -> dict[str, Any]:
         """Start a session; see `StartedSession` of the API."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        found: dict[str, Any] = self._call(
-            "POST", "/v1/sessions", json={"avatar": avatar}, headers=headers
-        )
+        body: dict[str, Any] = {"avatar": avatar} | ({} if record is None else {"record": record})
+        found: dict[str, Any] = self._call("POST", "/v1/sessions", json=body, headers=headers)
         return found
 
     def sessions(self) -> list[dict[str, Any]]:
-        """All sessions, over as many pages as there are."""
+        """All sessions."""
+        return self._all("/v1/sessions")
+
+    def recordings(self, session: str = "") -> list[dict[str, Any]]:
+        """All recordings, or those of a session."""
+        return self._all("/v1/recordings", session=session)
+
+    def delete_recording(self, recording: str) -> None:
+        """Delete a recording."""
+        self._call("DELETE", f"/v1/recordings/{recording}")
+
+    def download(self, path: str, to: Path) -> int:
+        """Save what is at `path` of the server in the file `to`, which must not be there yet.
+
+        The bytes written. Raises `OSError`, too.
+        """
+        with self._errors(), self._http.stream("GET", path) as response:
+            if not response.is_success:
+                response.read()
+                raise CallFailed(_sentence(response))
+            with to.open("xb") as file:
+                for piece in response.iter_bytes():
+                    file.write(piece)
+                return file.tell()
+
+    def _all(self, path: str, **params: str) -> list[dict[str, Any]]:
+        """All of a list, over as many pages as there are."""
         found: list[dict[str, Any]] = []
         after = ""
         while True:
-            page = self._call("GET", "/v1/sessions", params={"limit": 100, "after": after})
+            page = self._call("GET", path, params={"limit": 100, "after": after, **params})
             found += page
             if len(page) < 100:
                 return found
@@ -103,8 +133,17 @@ class ServerClient:
         return urljoin(self.url + "/", path.lstrip("/"))
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
-        try:
+        with self._errors():
             response = self._http.request(method, path, **arguments)
+        if response.is_success:
+            return response.json() if response.content else None
+        raise CallFailed(_sentence(response))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What fails on the way, as a sentence."""
+        try:
+            yield
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CallFailed(
                 f"{self.url} is no address of a server: write it like http://localhost:8080."
@@ -116,9 +155,6 @@ class ServerClient:
                 f"No server answers at {self.url} ({error}). Start one with 'avatar-server serve', "
                 f"or name another with --on or {URL_VARIABLE}."
             ) from error
-        if response.is_success:
-            return response.json() if response.content else None
-        raise CallFailed(_sentence(response))
 
 
 def _sentence(response: httpx.Response) -> str:

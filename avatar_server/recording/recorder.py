@@ -153,13 +153,21 @@ class Recorder:
         self._failed = False
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits and complete the files; what takes longer is left as it is, playable."""
+        """Write what waits and complete the files. Waits for the recorder's thread for at most
+        `timeout_s`; files that it is still busy with then are left as they are, playable.
+        """
         self._closing.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            log.warning(
-                "the recording was not completed within %.1f s; it plays all the same", timeout_s
-            )
+            log.warning("the recording could not be completed in time; it plays all the same")
+            return
+        # Here rather than there: a thread that gives way may wait for long, and the process ends.
+        self._work()
+        if self._part is not None:
+            try:
+                self._complete()
+            except (OSError, av.FFmpegError) as error:
+                log.warning("the recording could not be completed: %s", _reason(error))
 
     def stats(self) -> RecorderStats:
         part = self._part
@@ -175,18 +183,12 @@ class Recorder:
             return
         self._items.append(item)
 
-    # --- on the recorder's thread ---------------------------------------------------------------
+    # --- on the recorder's thread, and at last on that which closes -------------------------------
 
     def _run(self) -> None:
         _give_way()
         while not self._closing.wait(_WRITE_EVERY_S):
             self._work()
-        self._work()
-        if self._part is not None:
-            try:
-                self._complete()
-            except (OSError, av.FFmpegError) as error:
-                log.warning("the recording could not be completed: %s", _reason(error))
             self._cpu_s = time.thread_time()
 
     def _work(self) -> None:
@@ -198,7 +200,6 @@ class Recorder:
             # Whatever is wrong with a recording, the talk goes on.
             log.exception("the recorder failed")
             self._fail("the recorder made an error, which is in the log")
-        self._cpu_s = time.thread_time()
 
     def _drain(self) -> None:
         while self._items:

@@ -128,6 +128,7 @@ class Script:
     candidate_host: str = ""
     """Offered in place of the gateway's own address."""
     can_speak: bool = True
+    recorded: bool = False
     ice_servers: list[dict[str, Any]] = field(default_factory=list)
     avatars: list[dict[str, Any]] = field(default_factory=lambda: AVATARS)
     preview_misses: int = 2
@@ -330,6 +331,7 @@ class PageGateway:
                 "sessions": sessions,
                 "full_because": "" if self._free else script.full_because,
                 "models": {},
+                "recorded": script.recorded,
             }
         )
 
@@ -355,6 +357,7 @@ class PageGateway:
             "state": "running",
             "page": f"/s/{session}",
             "viewers": present,
+            "recorded": self.script.recorded,
         }
 
     async def _session(self, request: Request) -> Response:
@@ -418,6 +421,7 @@ class PageGateway:
                 avatar=avatar,
                 title=title,
                 can_speak=speak and self.script.can_speak,
+                recorded=self.script.recorded,
             )
             channel.send(events.encode_event(hello))
             channel.send(events.encode_event(events.State(state="idle")))

@@ -185,6 +185,29 @@ def test_joining_without_a_microphone_sends_no_sound(gateway: PageGateway, open_
     assert len(gateway.script.returns) == len(gateway.script.offers) == 1
 
 
+def test_that_it_is_recorded_is_said_before_and_shown_for_as_long_as_it_is_so(
+    gateway: PageGateway, open_page: Open
+) -> None:
+    gateway.script.recorded = True
+    speaker = open_page()
+    speaker.wait_for_selector("#start-recorded")
+    assert "recorded" in speaker.inner_text("#start-recorded")
+    join(speaker)
+    speaker.wait_for_selector("#recorded")
+    assert speaker.inner_text("#recorded") == "Recorded"
+    invited = open_page("/s/s1")
+    invited.wait_for_selector("#invite-recorded")
+    gateway.say(events.Notice(code="recording_stopped", message="It is no longer recorded."))
+    speaker.wait_for_selector("#recorded", state="hidden")
+
+
+def test_nothing_is_said_of_recording_where_there_is_none(open_page: Open) -> None:
+    page = open_page()
+    join(page)
+    assert not page.is_visible("#recorded")
+    assert page.locator("#start-recorded[hidden], #invite-recorded[hidden]").count() == 2
+
+
 def test_a_second_viewer_opens_the_link_and_watches(gateway: PageGateway, open_page: Open) -> None:
     speaker = open_page()
     join(speaker)

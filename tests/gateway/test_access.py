@@ -245,6 +245,22 @@ def test_anybody_may_start_where_the_operator_says_so(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_only_operators_choose_whether_a_session_is_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path, {"public_start": True}) as g:
+            body = {"avatar": "good", "record": True}
+            refused = await g.http.post("/v1/sessions", json=body)
+            assert refused.status_code == 403
+            assert not g.control.registry.sessions()
+            operator = g.bearer(g.keys["operate"])
+            made = await g.http.post("/v1/sessions", json=body, headers=operator)
+            assert made.status_code == 201
+            assert made.json()["recorded"]
+            assert "session.create.recorded" in [line["action"] for line in g.log()]
+
+    asyncio.run(scenario())
+
+
 def test_a_link_longer_than_allowed_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with guarded(tmp_path, {"most_link_lifetime_s": 100, "link_lifetime_s": 60}) as g:

@@ -74,6 +74,7 @@ export class Lobby {
     else if (this.#status.start === "operators") this.#board.show("lobby", words.invitationOnly());
     else this.#board.clear("lobby");
     this.#buttons();
+    byId("start-recorded").hidden = !this.#status.recorded;
     setText("places", ready ? places(sessions) : "");
     setText("version", version ? `avatar-server ${version}` : "");
     return true;

@@ -154,6 +154,7 @@ class Page {
     const viewers = Number(session.viewers) || 0;
     setText("invite-lead", viewers === 0 ? "Nobody is here just now."
       : viewers === 1 ? "One person is here." : `${viewers} people are here.`);
+    byId("invite-recorded").hidden = !session.recorded;
     byId("invite-card").replaceChildren(card(avatar));
     document.title = `Join: ${title}`;
     this.#show("invite");
@@ -304,6 +305,7 @@ class Page {
       case "hello":
         this.#canSpeak = event.can_speak;
         setText("who", event.title || event.avatar);
+        this.#stage.setRecorded(Boolean(event.recorded));
         if (event.can_speak || byId("session").dataset.role === "watcher") {
           this.#board.clear("floor");
         } else {
@@ -332,6 +334,7 @@ class Page {
         this.#overlay.server(event);
         break;
       case "notice":
+        if (event.code === "recording_stopped") this.#stage.setRecorded(false);
         this.#board.show("server", words.fromServer(event));
         break;
       default:

@@ -40,6 +40,7 @@ export class Stage {
     this.#root.dataset.role = speak ? "speaker" : "watcher";
     this.#sound.hidden = true;
     this.#listens = !speak;
+    this.setRecorded(false);
     this.setLink("connecting");
   }
 
@@ -53,6 +54,11 @@ export class Stage {
     this.#state.dataset.state = state;
     setText("state-label", LABELS[state] ?? (this.#listens ? "Listening" : "Ready"));
     byId("stop").disabled = !(state === "thinking" || state === "speaking");
+  }
+
+  /** Shows, for as long as it is so, that what is said here is kept. */
+  setRecorded(recorded) {
+    byId("recorded").hidden = !recorded;
   }
 
   setListens(listens) {
