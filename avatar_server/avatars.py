@@ -4,6 +4,7 @@ assets/avatars/<name>/
     avatar.yaml    what `AvatarSpec` holds; `routes:` in `avatar_server.avatar_routes`
     persona.md     who it is, told to the language model
     facts.md       what it knows: passages separated by blank lines
+    recorded.md    what it knows besides, or instead, where the conversation is recorded
     …              the renderer's own files (rig, pictures)
 """
 
@@ -59,7 +60,18 @@ class AvatarSpec(BaseModel):
     folder: Path
     persona: str = ""
     facts: list[str] = []
+    recorded_facts: list[str] = []
     routes: list[RouteSpec] = []
+
+    def when_recorded(self) -> AvatarSpec:
+        """This avatar in a conversation that is recorded.
+
+        A passage of `recorded.md` takes the place of the one in `facts.md` that begins with the
+        same question.
+        """
+        replaced = {_question(passage) for passage in self.recorded_facts}
+        kept = [passage for passage in self.facts if _question(passage) not in replaced]
+        return self.model_copy(update={"facts": [*kept, *self.recorded_facts]})
 
     @field_validator("routes")
     @classmethod
@@ -77,6 +89,7 @@ def load_avatar(folder: Path) -> AvatarSpec:
         values = yaml.safe_load((folder / "avatar.yaml").read_text(encoding="utf-8")) or {}
         persona = _text(folder / "persona.md")
         facts = _text(folder / "facts.md")
+        recorded_facts = _text(folder / "recorded.md")
     except OSError as error:
         raise AvatarError(
             f"avatar {name}: cannot read {error.filename}: {error.strerror}"
@@ -90,6 +103,7 @@ def load_avatar(folder: Path) -> AvatarSpec:
             **{**values, "name": name, "folder": folder},
             persona=persona,
             facts=split_facts(facts),
+            recorded_facts=split_facts(recorded_facts),
         )
     except (ValidationError, TypeError) as error:
         raise AvatarError(f"avatar {name}: {error}") from error
@@ -119,6 +133,10 @@ def split_facts(text: str) -> list[str]:
         if passage := " ".join(line for line in lines if line):
             passages.append(passage)
     return passages
+
+
+def _question(passage: str) -> str:
+    return passage.partition("?")[0].strip().casefold()
 
 
 def _text(path: Path) -> str:

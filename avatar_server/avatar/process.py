@@ -68,6 +68,8 @@ class AvatarProcess:
         spec = find_avatars(settings.avatar_dirs).get(self._bootstrap.avatar)
         if spec is None:
             raise AvatarError(f"there is no avatar {self._bootstrap.avatar!r}")
+        if self._bootstrap.record:
+            spec = spec.when_recorded()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(handle_loop_error)
         clock = MonotonicClock()

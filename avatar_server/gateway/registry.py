@@ -267,7 +267,7 @@ class Registry:
             and entry.empty_since <= limit
         ]
 
-    def unused(self, avatar: str, recorded: bool) -> Session | None:
+    def unused(self, avatar: str, recorded: bool = False) -> Session | None:
         """A session of `avatar` that is always on and that nobody uses or is on the way to.
 
         Only one that is `recorded` or not, as is wanted.
