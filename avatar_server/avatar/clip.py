@@ -107,6 +107,19 @@ class Clip:
         self.played += done
         return done
 
+    def peek(self, first: int, out: NDArray[np.int16]) -> None:
+        """Copy what is played from `first` samples ahead of now on; the rest of `out` is left."""
+        done = 0
+        for chunk in self._chunks:
+            if done == len(out):
+                return
+            if first >= len(chunk):
+                first -= len(chunk)
+                continue
+            part = chunk[first : first + len(out) - done]
+            out[done : done + len(part)] = part
+            done, first = done + len(part), 0
+
     def words_begun(self) -> list[tuple[Word, str]]:
         """Words whose sound began since the last call, each with the clause's text up to it."""
         begun: list[tuple[Word, str]] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from avatar_server.avatar.playout import Playout
 from avatar_server.avatars import AvatarError, AvatarSpec
 from avatar_server.paths import cache_dir
-from renderers import Attitude, I420Frame, Pose, Renderer
+from renderers import Attitude, I420Frame, Pose, Renderer, SoundDriven
 from renderers.motion import Animator
 
 RENDERERS = "avatar_server.renderers"
@@ -38,6 +38,8 @@ class Face:
         self._renderer = renderer
         self._attitude = attitude
         self._pose = Pose()
+        if isinstance(renderer, SoundDriven):
+            renderer.hear(playout.sound)
 
     def pull_audio(self, samples: int) -> NDArray[np.int16]:
         """The next `samples` of the session's sound, int16 mono 48 kHz."""
@@ -65,4 +67,7 @@ def load_renderer(spec: AvatarSpec, width: int, height: int) -> Renderer:
     build: Callable[..., Renderer] = point.load()
     options: dict[str, Any] = {"width": width, "height": height, "cache": cache_dir() / "art"}
     folder: Path = spec.folder
-    return build(folder, **options)
+    try:
+        return build(folder, **options)
+    except ValueError as error:
+        raise AvatarError(f"avatar {spec.name}: {error}") from error

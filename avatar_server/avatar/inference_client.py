@@ -26,8 +26,11 @@ from avatar_server.protocol.messages import (
     CloseSession,
     Commit,
     EndOfTurn,
+    FacesOpened,
+    FacesRefused,
     InferenceStatus,
     JobFailed,
+    OpenFaces,
     OpenSession,
     Outlook,
     ReplyAudio,
@@ -123,6 +126,8 @@ class InferenceClient:
         )
         self._interval_s, self._silence_s, self._max_jobs = interval_s, silence_s, max_jobs
         self._keep_alive_s = keep_alive_s
+        self._open_faces: OpenFaces | None = None
+        self._on_faces: Callable[[FacesOpened | FacesRefused | None], None] = lambda _: None
         self._jobs: dict[str, Handler] = {}
         self._available = False
         self._pid: int | None = None
@@ -177,6 +182,17 @@ class InferenceClient:
         """See `Inference.buffered`."""
         if job in self._jobs:
             self._send(Buffered(session=self._session, job=job, seconds=seconds))
+
+    def draw_faces(
+        self, message: OpenFaces, heard: Callable[[FacesOpened | FacesRefused | None], None]
+    ) -> None:
+        """Have faces drawn by every inference process there will be; before `run`. `heard` gets
+        what each says, and None when it has gone."""
+        self._open_faces, self._on_faces = message, heard
+
+    def post(self, message: messages.Message) -> bool:
+        """Send what has no answer; False where it cannot be sent now."""
+        return self._available and self._send(message)
 
     async def run(self) -> None:
         """Receive, watch and reconnect until cancelled."""
@@ -235,6 +251,8 @@ class InferenceClient:
         elif isinstance(message, SessionOpened):
             self._opening_since, self._opened_at = None, self._clock.now()
             self._set_available(True)
+        elif isinstance(message, FacesOpened | FacesRefused):
+            self._on_faces(message)
         elif isinstance(message, ReplyAudio | Outlook):
             if handler := self._jobs.get(message.job):
                 handler(message)
@@ -283,6 +301,11 @@ class InferenceClient:
         if available == self._available:
             return
         self._available = available
+        if self._open_faces is not None:
+            if available:
+                self._send(self._open_faces)
+            else:
+                self._on_faces(None)
         if self.on_available:
             self.on_available(available)
 

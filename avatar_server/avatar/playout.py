@@ -48,6 +48,8 @@ _RAMP_SAMPLES = 240
 # 5 ms: an underrun neither clicks nor swallows a consonant.
 _SPOKEN_WORDS = 64
 # Some 20 s of talk, to compare with what comes back through a microphone.
+_PAST_SAMPLES = 24_000
+# 0.5 s of what was played, for a face that is drawn from the sound around its frame.
 _MAX_HELD = 4
 # Replies begun on the chance that they are wanted; the oldest goes first.
 
@@ -98,6 +100,7 @@ class Playout:
         self._active: _Reply | None = None
         self._held: dict[str, _Reply] = {}
         self._tail: NDArray[np.int16] = np.zeros(0, np.int16)
+        self._past: NDArray[np.int16] = np.zeros(_PAST_SAMPLES, np.int16)
         self._spoken: deque[tuple[int, str]] = deque(maxlen=_SPOKEN_WORDS)
         self._events: list[PlayoutEvent] = []
         self._underruns = 0
@@ -236,9 +239,37 @@ class Playout:
         with self._lock:
             self._fill(out, now)
             self._position += samples
+            kept = out[-_PAST_SAMPLES:]
+            first = self._position - len(kept)
+            self._past[np.arange(first, self._position) % _PAST_SAMPLES] = kept
             fresh = bool(self._events)
         if fresh and self.on_events:
             self.on_events()
+        return out
+
+    # --- video thread ---------------------------------------------------------------------------
+
+    def sound(self, first: int, count: int) -> NDArray[np.int16]:
+        """Sound of this clock as it was played, or is to be; see `renderers.contract.Sound`.
+
+        Zeros also for what was played more than half a second ago.
+        """
+        out = np.zeros(count, np.int16)
+        with self._lock:
+            now = self._position
+            begin, end = max(first, now - _PAST_SAMPLES, 0), min(first + count, now)
+            if begin < end:
+                out[begin - first : end - first] = self._past[np.arange(begin, end) % _PAST_SAMPLES]
+            _lay(self._tail, now, out, first)
+            reply = self._active
+            for clip in reply.clips[reply.current :] if reply else ():
+                if clip.start is None:
+                    break
+                at = max(clip.start + clip.played, now + len(self._tail))
+                ahead = max(0, first - at)
+                if at >= first + count or ahead >= clip.waiting:
+                    continue
+                clip.peek(ahead, out[max(0, at - first) :][: clip.waiting - ahead])
         return out
 
     def _fill(self, out: NDArray[np.int16], now: float) -> None:
@@ -358,6 +389,13 @@ class Playout:
             del self._held[next(iter(self._held))]
         reply = self._held[key] = _Reply(key)
         return reply
+
+
+def _lay(part: NDArray[np.int16], at: int, out: NDArray[np.int16], first: int) -> None:
+    """Copy what of `part`, which begins at `at`, falls into `out`, which begins at `first`."""
+    begin, end = max(at, first), min(at + len(part), first + len(out))
+    if begin < end:
+        out[begin - first : end - first] = part[begin - at : end - at]
 
 
 def _ramp(part: NDArray[np.int16], *, rising: bool) -> None:

@@ -27,6 +27,7 @@ from avatar_server.avatar.loop_errors import handle_loop_error
 from avatar_server.avatar.media import MediaEngine
 from avatar_server.avatar.peers import OfferError, Peers
 from avatar_server.avatar.playout import Playout
+from avatar_server.avatar.remote_faces import connect_faces, missed_faces
 from avatar_server.avatar.thrift import Thrift
 from avatar_server.avatar.thumbnail import thumbnail_jpeg
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
@@ -85,6 +86,8 @@ class AvatarProcess:
         animator = Animator(seed=spec.seed)
         playout = Playout(mouth=animator)
         inference = InferenceClient(context, self._bootstrap.inference, session, spec, clock)
+        self._renderer = renderer
+        connect_faces(renderer, inference, session, spec, settings, clock)
         conversation = self._conversation = Conversation(
             settings,
             spec,
@@ -259,6 +262,7 @@ class AvatarProcess:
                     state=self._conversation.state,
                     viewers=len(viewers),
                     viewer_ids=viewers,
+                    missed_faces=missed_faces(self._renderer),
                     low_viewers=sum(layer == "low" for layer in layers.values()),
                     abandoned=self._peers.abandoned,
                     speaker=self._conversation.speaker,

@@ -9,6 +9,7 @@ from avatar_server.config.capacity import CapacitySettings, OverloadSettings
 from avatar_server.config.http import HttpSettings
 from avatar_server.config.inference import (
     EngineSettings,
+    FaceSettings,
     InferenceSettings,
     LlmSettings,
     SttSettings,
@@ -37,6 +38,7 @@ __all__ = [
     "CapacitySettings",
     "ConfigError",
     "EngineSettings",
+    "FaceSettings",
     "HttpSettings",
     "IceServer",
     "InferenceSettings",

@@ -45,6 +45,16 @@ class TtsSettings(EngineSettings):
     said once is not made again; 64 hold 11 minutes. 0 keeps none."""
 
 
+class FaceSettings(EngineSettings):
+    """Lip-sync networks, for avatars with the renderer `neural`."""
+
+    device: Literal["auto", "cpu", "cuda", "tensorrt"] = "auto"
+    """Where they run; `auto`: the fastest that the installed ONNX Runtime and this machine have."""
+    ahead_frames: int = Field(default=3, ge=1, le=6)
+    """A face is asked for so many frames before it is shown. More gives the network more time, and
+    makes the mouth later where speech begins."""
+
+
 class LlmSettings(EngineSettings):
     """The language model."""
 

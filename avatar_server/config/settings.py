@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from avatar_server.config.capacity import CapacitySettings
 from avatar_server.config.http import HttpSettings
 from avatar_server.config.inference import (
+    FaceSettings,
     InferenceSettings,
     LlmSettings,
     RouterSettings,
@@ -48,6 +49,7 @@ class Settings(BaseSettings):
     turns: TurnSettings = TurnSettings()
     stt: SttSettings = SttSettings()
     tts: TtsSettings = TtsSettings()
+    faces: FaceSettings = FaceSettings()
     llm: LlmSettings = LlmSettings()
     router: RouterSettings = RouterSettings()
     inference: InferenceSettings = InferenceSettings()

@@ -12,6 +12,7 @@ from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.scheduler import CostModel, Device, Engine, Prior
 from avatar_server.inference.workers import Workers
+from renderers.neural.network import MAX_BATCH
 
 CPU, GPU = "cpu", "gpu"
 
@@ -45,6 +46,8 @@ def host_engines(settings: Settings, batches: dict[str, int] | None = None) -> l
         Engine("route"),
         Engine("retrieve"),
         Engine("tts", batches.get("tts", 1), tts),
+        # Due at the tick, or not wanted at all: it never waits for a place.
+        Engine("faces", MAX_BATCH, reserved=True),
     ]
 
 

@@ -28,6 +28,7 @@ async def serve(bootstrap: Bootstrap) -> int:
     """Answer until told to stop; returns the exit code."""
     # Imported here: zmq and the models' libraries start threads, and those must inherit the
     # priority that `main` has set by now.
+    from avatar_server.avatars import find_avatars
     from avatar_server.inference.cost_file import (
         SAVE_INTERVAL_S,
         cost_file,
@@ -71,6 +72,8 @@ async def serve(bootstrap: Bootstrap) -> int:
         models = await loop.run_in_executor(None, load_models, settings, phase)
         service.phase = "warming up the language model"
         await models.llm.warm_up()
+        service.phase = "loading the faces"
+        await service.faces.preload(find_avatars(settings.avatar_dirs).values())
         if bootstrap.measure:
             from avatar_server.capacity.stages import measure_stages
 

@@ -19,12 +19,14 @@ from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.budget import TurnBudget
 from avatar_server.inference.deciding import build_planner
+from avatar_server.inference.faces import FaceHost
 from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
 from avatar_server.inference.llm.responder import Responder
 from avatar_server.inference.llm.retrieval import FactIndex
 from avatar_server.inference.llm.tools import ToolCaller
 from avatar_server.inference.loading import Models
+from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.planning import Planner
 from avatar_server.inference.pressing import Pressing
 from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
@@ -44,11 +46,13 @@ from avatar_server.protocol.messages import (
     CheckEndOfTurn,
     CloseSession,
     Commit,
+    DrawFace,
     EndOfTurn,
     InferenceStatus,
     JobFailed,
     Message,
     ModelMemory,
+    OpenFaces,
     OpenSession,
     ReplyAudio,
     Respond,
@@ -99,6 +103,7 @@ class InferenceService:
         self._clock = clock
         self._send = send
         self.workers = self._workers = host_workers(settings, clock)
+        self.faces = FaceHost(settings.faces, self.workers, clock)
         self._caller = ToolCaller()
         self._sessions: dict[str, _Session] = {}
         self._peers: set[bytes] = set()
@@ -148,6 +153,11 @@ class InferenceService:
                 self._open(peer, message)
             case CloseSession():
                 self._forget(message.session)
+            case DrawFace():
+                self.faces.draw(message)
+            case OpenFaces():
+                if self._known(peer, message.session):
+                    self.faces.begin(message, lambda reply: self._send(peer, reply))
             case Cancel():
                 if session := self._known(peer, message.session):
                     self._cancel(session, message.job)
@@ -201,17 +211,24 @@ class InferenceService:
             llm=asdict(models.llm.metrics()) if models else {},
             memory={
                 part: ModelMemory(figure.device, figure.weights, figure.cache, figure.working)
-                for part, figure in (models.memory if models else {}).items()
+                for part, figure in self._memory().items()
             },
+            faces=asdict(self.faces.counts),
             cpu_s=time.process_time(),
             rss_bytes=rss_bytes(),
         )
+
+    def _memory(self) -> dict[str, MemoryFigure]:
+        faces = self.faces.networks.memory()
+        known = dict(self._models.memory) if self._models else {}
+        return known if faces is None else {**known, "faces": faces}
 
     async def close(self) -> None:
         """End every job and thread."""
         self._sweeper.cancel()
         for name in list(self._sessions):
             self._forget(name)
+        self.faces.close()
         self._workers.close(0.0)
         await self._caller.close()
         if self._models is not None:
@@ -272,6 +289,7 @@ class InferenceService:
             session.opening.cancel()
         for task in session.jobs.values():
             task.cancel()
+        self.faces.close_session(name)
         self._workers.forget_session(name)
         if self._models is not None:
             self._models.llm.forget(name)

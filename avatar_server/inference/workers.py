@@ -51,6 +51,16 @@ class _Work:
             self.loop.call_soon_threadsafe(self.results.put_nowait, (kind, value))
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A call of several that are queued at once; see `EngineWorker.call_together`."""
+
+    session: str
+    item: Any
+    deadline: float
+    timeout_s: float
+
+
 class Running(Generic[T]):
     """A job's results as they come; closing it cancels the job."""
 
@@ -78,6 +88,13 @@ class Running(Generic[T]):
                     raise value
         finally:
             self._worker.cancel(self._work)
+
+    async def only(self) -> T:
+        """The one result; raises as `results` does."""
+        async with contextlib.aclosing(self.results()) as results:
+            async for value in results:
+                return value
+        raise RuntimeError(f"{self._worker.name} ended without a result")
 
 
 class EngineWorker:
@@ -148,10 +165,38 @@ class EngineWorker:
         work = _Work(job, asyncio.get_running_loop(), together=function, item=item)
         self._add(work)
         running: Running[T] = Running(self, work)
-        async with contextlib.aclosing(running.results()) as results:
-            async for value in results:
-                return value, running.timing
-        raise RuntimeError(f"{self.name} ended without a result")
+        return await running.only(), running.timing
+
+    def start_together(
+        self,
+        wanted: Sequence[Together],
+        function: Callable[[Sequence[Any]], Sequence[T]],
+        *,
+        key: str,
+        stage: str = "",
+    ) -> list[Running[T]]:
+        """Queue several at once, so that the first step already takes as many as it may.
+
+        Each ends with one result (`Running.only`). Raises `OverloadedError`, and queues nothing,
+        where there is no room for all.
+        """
+        loop = asyncio.get_running_loop()
+        works = []
+        for each in wanted:
+            job = self._job(each.session, stage, 1.0, each.deadline, False, each.timeout_s)
+            job.key = key
+            works.append(_Work(job, loop, together=function, item=each.item))
+        with self._changed:
+            added = []
+            try:
+                for work in works:
+                    self._add(work)
+                    added.append(work)
+            except OverloadedError:
+                for work in added:
+                    self.cancel(work)
+                raise
+        return [Running(self, work) for work in works]
 
     def start(
         self,

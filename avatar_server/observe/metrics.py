@@ -127,6 +127,12 @@ class Metrics:
             ["session"],
             registry=registry,
         )
+        self.missed_faces = Gauge(
+            "avatar_missed_faces",
+            "Frames whose face the lip-sync network did not draw in time.",
+            ["session"],
+            registry=registry,
+        )
         self.turns = Counter(
             "avatar_turns_total", "Finished turns.", ["kind", "outcome"], registry=registry
         )
@@ -176,6 +182,13 @@ class Metrics:
             name: Gauge(f"avatar_llm_{name}", text, registry=registry)
             for name, text in LLM_FIGURES.items()
         }
+        self.faces = Gauge(
+            "avatar_faces",
+            "Faces since the inference process started: drawn in time, too late, or dropped; and "
+            "the steps of the network.",
+            ["kind"],
+            registry=registry,
+        )
         self.inference_failures = Gauge(
             "avatar_inference_jobs_failed",
             "Jobs failed since the inference process started.",
@@ -215,6 +228,7 @@ class Metrics:
         self.encode_s.labels(session).set(status.encode_ms / 1e3)
         self.bitrate_bps.labels(session).set(status.bitrate_bps)
         self.low_viewers.labels(session).set(status.low_viewers)
+        self.missed_faces.labels(session).set(status.missed_faces)
         self.process_cpu_s.labels("avatar", session).set(status.cpu_s)
         self.process_rss_bytes.labels("avatar", session).set(status.rss_bytes)
 
@@ -227,6 +241,7 @@ class Metrics:
             self.encode_s,
             self.bitrate_bps,
             self.low_viewers,
+            self.missed_faces,
         ):
             _remove(gauge, session)
         _remove(self.process_cpu_s, "avatar", session)
@@ -244,6 +259,8 @@ class Metrics:
             for kind in ("weights", "cache", "working"):
                 gauge = self.model_memory.labels(stage, memory.device, kind)
                 gauge.set(getattr(memory, kind))
+        for kind, count in status.faces.items():
+            self.faces.labels(kind).set(count)
         for name, gauge in self.llm.items():
             gauge.set(status.llm.get(name, 0.0))
         self.process_cpu_s.labels("inference", "").set(status.cpu_s)

@@ -131,7 +131,8 @@ class AvatarStatus(Message):
     """Sent once a second, and at every join and leave. Its absence for 3 s means a hang.
 
     `viewer_ids` are the viewers present now: the gateway frees the place of any other.
-    `abandoned`: none is, and the last one said goodbye rather than vanishing.
+    `abandoned`: none is, and the last one said goodbye rather than vanishing. `missed_faces` are
+    frames whose face inference did not draw in time.
     """
 
     session: str
@@ -140,6 +141,7 @@ class AvatarStatus(Message):
     viewer_ids: list[str] = []
     abandoned: bool = False
     low_viewers: int = 0
+    missed_faces: int = 0
     speaker: str | None = None
     fps: float = 0.0
     late_frames: int = 0
@@ -301,6 +303,35 @@ class Buffered(Message):
     seconds: float
 
 
+class OpenFaces(Message):
+    """Draw a session's faces from now on; answered by `FacesOpened` or `FacesRefused`.
+
+    `folder` is the avatar's, `width` and `height` the video's. `ring` is where the faces go
+    (`avatar_server.protocol.face_ring`), in the memory of process `pid`.
+    """
+
+    session: str
+    folder: str
+    width: int
+    height: int
+    fps: float
+    ring: str
+    pid: int
+
+
+class DrawFace(Message):
+    """Draw the face of picture `index` for frame `number`, which is shown in `left_s` seconds.
+
+    `mel` is float32, (80, 16). There is no answer: the face is in the ring in time, or not at all.
+    """
+
+    session: str
+    number: int
+    index: int
+    mel: bytes
+    left_s: float
+
+
 # --- inference -> avatar --------------------------------------------------------------------
 
 
@@ -378,6 +409,21 @@ class ReplyEnd(Message):
     emotion: str = "neutral"
 
 
+class FacesOpened(Message):
+    """Faces can be drawn: `size` pixels wide and high, on `device`."""
+
+    session: str
+    size: int
+    device: str
+
+
+class FacesRefused(Message):
+    """No faces are drawn for the session; `message` says why in words an operator understands."""
+
+    session: str
+    message: str
+
+
 class JobFailed(Message):
     """A job ended without a result; `message` says why in words an operator understands."""
 
@@ -407,7 +453,8 @@ class InferenceStatus(Message):
 
     `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (75th
     percentile of the last seconds). `costs` is there once they were measured. `llm` are the
-    engine's own figures (`EngineMetrics`); `memory` is what each model holds, by stage.
+    engine's own figures (`EngineMetrics`); `memory` is what each model holds, by stage. `faces`
+    counts frames (`avatar_server.inference.faces.FaceCounts`).
     """
 
     ready: bool
@@ -424,6 +471,7 @@ class InferenceStatus(Message):
     costs: StageCosts | None = None
     llm: dict[str, float] = {}
     memory: dict[str, ModelMemory] = {}
+    faces: dict[str, int] = {}
     cpu_s: float = 0.0
     rss_bytes: int = 0
     version: int = PROTOCOL_VERSION
@@ -441,9 +489,13 @@ AvatarToInference = (
     | Say
     | Cancel
     | Buffered
+    | OpenFaces
+    | DrawFace
 )
 InferenceToAvatar = (
     SessionOpened
+    | FacesOpened
+    | FacesRefused
     | Transcript
     | EndOfTurn
     | Outlook

@@ -24,10 +24,9 @@ class FaceSource(Protocol):
     ahead: int
     """How many frames before it is shown a face is asked for."""
 
-    def ask(self, number: int, index: int, mel: NDArray[np.float32]) -> None:
-        """Draw the face of picture `index` with the mouth of `mel`, float32 [80, 16].
-
-        A number that is asked for again is drawn again.
+    def ask(self, number: int, index: int, mel: NDArray[np.float32], left_s: float) -> None:
+        """Draw the face of picture `index` with the mouth of `mel`, float32 [80, 16], which is
+        shown in `left_s` seconds. A number that is asked for again is drawn again.
         """
         ...
 
@@ -49,7 +48,7 @@ class LocalFaces:
         self._network, self._pictures = network, base.faces(network.size)
         self._last: Drawn | None = None
 
-    def ask(self, number: int, index: int, mel: NDArray[np.float32]) -> None:
+    def ask(self, number: int, index: int, mel: NDArray[np.float32], left_s: float) -> None:
         """See `FaceSource.ask`."""
         (drawn,) = self._network.run([FaceJob(mel, self._pictures[index])])
         self._last = Drawn(number, drawn)
@@ -72,7 +71,7 @@ class PictureFaces:
         self._pictures = base.faces(size)
         self._asked: dict[int, int] = {}
 
-    def ask(self, number: int, index: int, mel: NDArray[np.float32]) -> None:
+    def ask(self, number: int, index: int, mel: NDArray[np.float32], left_s: float) -> None:
         """See `FaceSource.ask`."""
         self._asked[number] = index
         self._asked.pop(number - 16, None)

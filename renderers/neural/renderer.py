@@ -167,7 +167,9 @@ class NeuralRenderer:
             if before is None or float(np.abs(mel - before.mel).mean()) > _CHANGED:
                 self._asked[each] = _Asked(mel.copy(), strength)
                 if strength > 0:
-                    faces.ask(each, self.base.index(each / self._fps), self._asked[each].mel)
+                    index = self.base.index(each / self._fps)
+                    left_s = (each - number) / self._fps
+                    faces.ask(each, index, self._asked[each].mel, left_s)
 
     def _column(self, number: int) -> int:
         return column_at(number / self._fps + self._offset_s)

@@ -342,3 +342,49 @@ def _planned_starts(mouth: RecordingMouth) -> list[float]:
             after, by = float(call[1]), float(call[2])  # type: ignore[arg-type]
             starts = [start + by if start >= after - 1e-9 else start for start in starts]
     return starts
+
+
+def test_the_sound_around_now_is_what_was_played_and_what_will_be(playout: Playout) -> None:
+    pull(playout, 0.3)
+    say(playout, "one two three", "four five", pieces=3)
+    asked = {at: playout.sound(at, 9_000) for at in (12_000, 14_400, 20_001, 50_000, 100_000)}
+    # Unheard-of times are silent, before the start as after the end.
+    assert not playout.sound(-500, 400).any()
+    assert not playout.sound(500_000, 400).any()
+    played = np.concatenate([np.zeros(14_400, np.int16), pull(playout, 2.5)])
+    for at, sound in asked.items():
+        assert (sound == played[at : at + 9_000]).all()
+        assert sound.any() or at == 100_000
+    now = round(playout.position * RATE)
+    assert (playout.sound(now - 24_000, 24_000) == played[now - 24_000 : now]).all()
+    assert not playout.sound(now - 40_000, 10_000).any()
+
+
+def test_the_sound_ahead_changes_with_what_happens(playout: Playout) -> None:
+    for number, piece in enumerate(clause_pieces("r", 0, "one two three four", 3)):
+        if number < 1:
+            playout.push("r", piece)
+    playout.commit("r", 1)
+    pull(playout, 0.1)
+    assert playout.sound(4_800, 4_800).all()
+    now = round(playout.position * RATE)
+    playout.cut(1)
+    ahead = playout.sound(now, 4_800)
+    assert ahead[:600].any()
+    assert not ahead[1_000:].any()
+    assert (ahead == pull(playout, 0.1)).all()
+
+
+def test_the_sound_ahead_follows_a_pause_for_want_of_speech(playout: Playout) -> None:
+    pieces = clause_pieces("r", 0, "one two three four", 4)
+    playout.push("r", pieces[0])
+    playout.commit("r", 1)
+    pull(playout, 1.0)
+    for piece in pieces[1:]:
+        playout.push("r", piece)
+    now = round(playout.position * RATE)
+    ahead = playout.sound(now, 9_600)
+    played = pull(playout, 0.2)
+    assert ahead.any()
+    # All but the short ramp, by which speech comes in again.
+    assert (ahead[240:] == played[240:]).all()

@@ -55,7 +55,8 @@ class Elsewhere:
         self.drawn: dict[int, NDArray[np.uint8]] = {}
         self.closed = False
 
-    def ask(self, number: int, index: int, mel: NDArray[np.float32]) -> None:
+    def ask(self, number: int, index: int, mel: NDArray[np.float32], left_s: float) -> None:
+        assert 0 < left_s < 0.11
         self.asked.append((number, index, mel))
 
     def take(self, number: int) -> Drawn | None:
