@@ -37,3 +37,13 @@ def is_short_answer(text: str) -> bool:
     if len(words) == 1 and words[0] in _ALONE:
         return True
     return words[0] in _COMPLETE and all(word in _FOLLOWING for word in words)
+
+
+def is_question(text: str) -> bool:
+    """Whether `text`, as a recogniser wrote it, is a question of three words at least.
+
+    The mark is the recogniser's judgement of words and tone together. A full stop says nothing: it
+    closes what breaks off, too. Words of Japanese are not parted, so its length in signs counts.
+    """
+    asked = text.rstrip().endswith(("?", "\uff1f"))
+    return asked and (word_count(text) >= 3 or (len(text) >= 6 and not text.isascii()))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from avatar_server.avatar.onset import Onset
-from avatar_server.avatar.short_answers import is_short_answer, word_count
+from avatar_server.avatar.short_answers import is_question, is_short_answer, word_count
 from avatar_server.avatar.turn_actions import (
     Action,
     BargeIn,
@@ -346,6 +346,10 @@ class TurnTaking:
             # The semantic model hears prosody over seconds and misses one-word replies.
             if is_short_answer(check.text):
                 return min(settings.end_ms + 150, settings.max_pause_ms)
+            return (settings.end_ms + settings.max_pause_ms) / 2
+        if is_question(check.text or ""):
+            # The check misses one whole question in twelve of a synthetic voice, the transcript
+            # shows it. Both may be wrong about a question that is not over yet: half the patience.
             return (settings.end_ms + settings.max_pause_ms) / 2
         return settings.max_pause_ms
 

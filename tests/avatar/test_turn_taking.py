@@ -195,6 +195,27 @@ def test_short_answers_do_not_wait_for_the_long_pause(voice: Voice, text: str) -
     assert voice.when(CommitTurn) <= 0.32 + 0.48
 
 
+@pytest.mark.parametrize(
+    ("text", "after_s"),
+    [
+        ("Is my voice recorded anywhere?", 0.75),
+        ("\u3053\u308c\u306f\u4f55\u3067\u3059\u304b\uff1f", 0.75),
+        ("What about?", 1.2),
+        ("I would like to know whether you are open.", 1.2),
+    ],
+)
+def test_a_whole_question_that_the_check_misses_waits_half_as_long(
+    voice: Voice, text: str, after_s: float
+) -> None:
+    voice.speak(1_600)
+    voice.pause(224)
+    voice.judged(0.05)
+    voice.transcript(text)
+    voice.pause(1_200)
+    # The voice is heard in frames of 32 ms.
+    assert voice.when(CommitTurn) == pytest.approx(1.6 + after_s, abs=0.033)
+
+
 def test_the_beginning_of_a_sentence_is_no_short_answer(voice: Voice) -> None:
     voice.speak(640)
     voice.pause(224)

@@ -125,7 +125,9 @@ class SimSession:
         """When the pause is long enough: shorter where the turn was judged to be complete."""
         course = self._host.profile.turn
         complete = reply.turn.complete and reply.judged is not None
-        silence_ms = course.end_ms if complete else course.max_pause_ms
+        # What viewers say to an avatar are questions for the most part: turn-taking waits half for
+        # those that the check misses.
+        silence_ms = course.end_ms if complete else (course.end_ms + course.max_pause_ms) / 2
         return reply.ended_at + (silence_ms + course.notice_ms) / 1e3
 
     def _commit(self, reply: _Reply) -> None:

@@ -107,11 +107,11 @@ def test_a_lone_turns_latency_is_the_sum_of_its_stages() -> None:
     assert outcome.answered == outcome.turns > 20
 
 
-def test_an_incomplete_turn_waits_for_the_longest_silence() -> None:
+def test_a_question_that_the_check_misses_waits_half_of_the_longest_silence_more() -> None:
     profile = exact()
     workload = Workload(made=0.0, interrupts=0, complete=0, spread=0, pause_within=0)
     outcome = simulate(profile, 1, workload=workload)
-    assert outcome.p50_ms == pytest.approx(1_240 + profile.turn.playout_ms, abs=2)
+    assert outcome.p50_ms == pytest.approx(40 + 750 + profile.turn.playout_ms, abs=2)
 
 
 def test_the_language_model_adds_its_reading_and_its_first_clause() -> None:
