@@ -200,6 +200,9 @@ class InferenceService:
             models=models.names if models else {},
             sessions=len(self._sessions),
             queue_depth=self._workers.depths(),
+            running=self._workers.running(),
+            busy={e: round(share, 3) for e, share in self._workers.utilisation().items()},
+            deadlines_missed=self._workers.missed(),
             jobs_done={**self._done, "kept_speech": kept} if kept else dict(self._done),
             jobs_failed=self._failed,
             stage_ms_p50={

@@ -375,6 +375,16 @@ class Workers:
         """Jobs waiting for each engine."""
         return {name: worker.depth for name, worker in self._workers.items()}
 
+    def running(self) -> dict[str, int]:
+        """Jobs that each engine does now."""
+        with self.changed:
+            return {name: self.scheduler.running(name) for name in self._workers}
+
+    def missed(self) -> dict[str, int]:
+        """See `Scheduler.missed`."""
+        with self.changed:
+            return self.scheduler.missed()
+
     def utilisation(self) -> dict[str, float]:
         """See `Scheduler.utilisation`."""
         with self.changed:

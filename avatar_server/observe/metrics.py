@@ -133,6 +133,30 @@ class Metrics:
             ["session"],
             registry=registry,
         )
+        self.recording_s = Gauge(
+            "avatar_recording_seconds",
+            "Recorded of a session by its present process.",
+            ["session"],
+            registry=registry,
+        )
+        self.recording_cpu_s = Gauge(
+            "avatar_recording_cpu_seconds",
+            "CPU time that writing the recording took.",
+            ["session"],
+            registry=registry,
+        )
+        self.recording_dropped = Gauge(
+            "avatar_recording_dropped",
+            "Pictures, pieces of sound and so on that could not be written in time.",
+            ["session"],
+            registry=registry,
+        )
+        self.recording_stopped = Gauge(
+            "avatar_recording_stopped",
+            "1 where a session's recording ended before the talk did.",
+            ["session"],
+            registry=registry,
+        )
         self.turns = Counter(
             "avatar_turns_total", "Finished turns.", ["kind", "outcome"], registry=registry
         )
@@ -165,6 +189,24 @@ class Metrics:
         )
         self.inference_queue = Gauge(
             "avatar_inference_queue_depth", "Jobs waiting.", ["stage"], registry=registry
+        )
+        self.inference_running = Gauge(
+            "avatar_inference_jobs_running",
+            "Jobs that an engine does now.",
+            ["stage"],
+            registry=registry,
+        )
+        self.inference_busy = Gauge(
+            "avatar_inference_busy_ratio",
+            "Share of the last seconds in which an engine was at work.",
+            ["stage"],
+            registry=registry,
+        )
+        self.inference_missed = Gauge(
+            "avatar_inference_deadlines_missed",
+            "Jobs done too late since the inference process started.",
+            ["stage"],
+            registry=registry,
         )
         self.inference_jobs = Gauge(
             "avatar_inference_jobs_done",
@@ -232,6 +274,12 @@ class Metrics:
         self.process_cpu_s.labels("avatar", session).set(status.cpu_s)
         self.process_rss_bytes.labels("avatar", session).set(status.rss_bytes)
 
+        if (recording := status.recording) is not None:
+            self.recording_s.labels(session).set(recording.written_s)
+            self.recording_cpu_s.labels(session).set(recording.cpu_s)
+            self.recording_dropped.labels(session).set(recording.dropped)
+            self.recording_stopped.labels(session).set(bool(recording.problem))
+
     def forget_session(self, session: str) -> None:
         """Drop a session's own series, or they would pile up for ever."""
         for gauge in (
@@ -242,6 +290,10 @@ class Metrics:
             self.bitrate_bps,
             self.low_viewers,
             self.missed_faces,
+            self.recording_s,
+            self.recording_cpu_s,
+            self.recording_dropped,
+            self.recording_stopped,
         ):
             _remove(gauge, session)
         _remove(self.process_cpu_s, "avatar", session)
@@ -253,6 +305,13 @@ class Metrics:
         self.inference_failures.set(status.jobs_failed)
         for stage, depth in status.queue_depth.items():
             self.inference_queue.labels(stage).set(depth)
+        for gauge, figures in (
+            (self.inference_running, status.running),
+            (self.inference_busy, status.busy),
+            (self.inference_missed, status.deadlines_missed),
+        ):
+            for stage, figure in figures.items():
+                gauge.labels(stage).set(figure)
         for stage, done in status.jobs_done.items():
             self.inference_jobs.labels(stage).set(done)
         for stage, memory in status.memory.items():

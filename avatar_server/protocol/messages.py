@@ -452,8 +452,10 @@ class InferenceStatus(Message):
     """What inference runs and how it does. Also sent unasked when it becomes ready.
 
     `wait_ms` is how long jobs that somebody waits for have stood in a queue of late (75th
-    percentile of the last seconds). `costs` is there once they were measured. `llm` are the
-    engine's own figures (`EngineMetrics`); `memory` is what each model holds, by stage. `faces`
+    percentile of the last seconds). By engine: `running` are the jobs that it does now, `busy` the
+    share of the last seconds in which it did any, `deadlines_missed` its jobs so far that were done
+    too late. `costs` is there once they were measured. `llm` are the engine's own figures
+    (`EngineMetrics`); `memory` is what each model holds, by stage. `faces`
     counts frames (`avatar_server.inference.faces.FaceCounts`).
     """
 
@@ -463,6 +465,9 @@ class InferenceStatus(Message):
     models: dict[str, str] = {}
     sessions: int = 0
     queue_depth: dict[str, int] = {}
+    running: dict[str, int] = {}
+    busy: dict[str, float] = {}
+    deadlines_missed: dict[str, int] = {}
     jobs_done: dict[str, int] = {}
     jobs_failed: int = 0
     stage_ms_p50: dict[str, float] = {}

@@ -5,7 +5,13 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from avatar_server.observe.metrics import Metrics
-from avatar_server.protocol.messages import AvatarStatus, InferenceStatus, StageSpan, TurnTrace
+from avatar_server.protocol.messages import (
+    AvatarStatus,
+    InferenceStatus,
+    RecordingStatus,
+    StageSpan,
+    TurnTrace,
+)
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -62,9 +68,37 @@ def test_a_sessions_series_end_with_it() -> None:
 def test_inference_reports_its_queues() -> None:
     metrics = Metrics()
     metrics.inference_status(
-        InferenceStatus(ready=True, pid=1, queue_depth={"stt": 2}, jobs_done={"tts": 5})
+        InferenceStatus(
+            ready=True,
+            pid=1,
+            queue_depth={"stt": 2},
+            running={"stt": 1},
+            busy={"tts": 0.5},
+            deadlines_missed={"tts": 3},
+            jobs_done={"tts": 5},
+        )
     )
     found = samples(metrics)
     assert found["avatar_inference_ready", ()] == 1
     assert found["avatar_inference_queue_depth", (("stage", "stt"),)] == 2
     assert found["avatar_inference_jobs_done", (("stage", "tts"),)] == 5
+    assert found["avatar_inference_jobs_running", (("stage", "stt"),)] == 1
+    assert found["avatar_inference_busy_ratio", (("stage", "tts"),)] == 0.5
+    assert found["avatar_inference_deadlines_missed", (("stage", "tts"),)] == 3
+
+
+def test_a_recording_reports_what_it_takes_and_that_it_stopped() -> None:
+    metrics = Metrics()
+    before = len(samples(metrics))
+    recording = RecordingStatus(
+        running=False, problem="no room", written_s=60.0, cpu_s=1.2, dropped=4
+    )
+    metrics.avatar_status(AvatarStatus(session="a", state="idle", viewers=0, recording=recording))
+    found = samples(metrics)
+    of_a = (("session", "a"),)
+    assert found["avatar_recording_seconds", of_a] == 60.0
+    assert found["avatar_recording_cpu_seconds", of_a] == 1.2
+    assert found["avatar_recording_dropped", of_a] == 4
+    assert found["avatar_recording_stopped", of_a] == 1
+    metrics.forget_session("a")
+    assert len(samples(metrics)) == before

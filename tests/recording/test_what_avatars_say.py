@@ -9,8 +9,10 @@ import pytest
 from avatar_server.avatars import AvatarSpec, VoiceSpec, load_avatar
 from avatar_server.paths import assets_dir
 
+SHIPPED = sorted(file.parent.name for file in (assets_dir() / "avatars").glob("*/avatar.yaml"))
 
-@pytest.mark.parametrize("name", ["theo", "vox"])
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_asked_whether_it_is_recorded_a_shipped_avatar_says_the_truth(name: str) -> None:
     avatar = load_avatar(assets_dir() / "avatars" / name)
     for spec, answer in ((avatar, "No sound is kept"), (avatar.when_recorded(), "Yes, this")):

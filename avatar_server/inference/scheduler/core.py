@@ -62,6 +62,7 @@ class Scheduler:
         self._held: dict[str, int] = dict.fromkeys(self._devices, 0)
         self._dry_at: dict[str, float] = {}
         self._usage = Usage(clock)
+        self._missed = dict.fromkeys(self._engines, 0)
         self._orders = 0
 
     # --- what waits and runs ----------------------------------------------------------------
@@ -69,6 +70,17 @@ class Scheduler:
     def depth(self, engine: str) -> int:
         """Jobs that wait for the engine."""
         return len(self._waiting[engine])
+
+    def running(self, engine: str) -> int:
+        """Jobs that the engine does now, together."""
+        return len(self._running[engine])
+
+    def missed(self) -> dict[str, int]:
+        """Jobs of each engine, so far, with a step that ended after it was due.
+
+        Speech that is heard is due when its sound runs dry. Best effort has no deadline.
+        """
+        return dict(self._missed)
 
     @property
     def idle(self) -> bool:
@@ -123,7 +135,12 @@ class Scheduler:
         if not jobs:
             return
         self.costs.observe(jobs[0].cost_stage, sum(job.cost_size for job in jobs), ran_s)
+        now = self._clock.now()
         for job in jobs:
+            due = self._dry_at.get(job.stream, job.deadline) if job.stream else job.deadline
+            if now > due and not job.late and not job.best_effort:
+                job.late = True
+                self._missed[engine] += 1
             job.steps += 1
             job.pieces = max(1, job.pieces - 1)
             self._usage.used(engine, job.session, ran_s / len(jobs))

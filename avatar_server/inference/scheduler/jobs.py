@@ -58,6 +58,7 @@ class Job:
     added_at: float = 0.0
     order: int = 0
     steps: int = 0
+    late: bool = False
 
     @property
     def started(self) -> bool:

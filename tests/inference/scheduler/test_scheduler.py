@@ -63,6 +63,43 @@ def test_an_empty_scheduler_has_nothing_to_do_and_nothing_to_wait_for() -> None:
     assert scheduler.idle
 
 
+def test_what_ends_after_it_was_due_counts_once_and_best_effort_never() -> None:
+    clock, scheduler = make()
+    add(scheduler, "in time", deadline=clock.now() + 0.2)
+    run_step(scheduler, clock, 0.1)
+    assert scheduler.missed() == {ENGINE: 0}
+    add(scheduler, "late", deadline=clock.now() + 0.2)
+    run_step(scheduler, clock, 0.3, last=False)
+    run_step(scheduler, clock, 0.3)
+    add(scheduler, "partial", deadline=clock.now() + 0.1, best_effort=True)
+    run_step(scheduler, clock, 0.3)
+    assert scheduler.missed() == {ENGINE: 1}
+
+
+def test_speech_that_is_heard_is_late_when_its_sound_has_run_dry() -> None:
+    clock, scheduler = make()
+    add(scheduler, "clause", stream="reply", deadline=clock.now() + 0.2)
+    run_step(scheduler, clock, 0.1, 2.0, last=False)
+    # After its deadline, but 1.5 s of sound were still to be played.
+    run_step(scheduler, clock, 0.5, 0.5, last=False)
+    assert scheduler.missed() == {ENGINE: 0}
+    run_step(scheduler, clock, 2.5, 0.5)
+    assert scheduler.missed() == {ENGINE: 1}
+
+
+def test_what_runs_is_counted_until_it_is_done() -> None:
+    _, scheduler = make(batch=2)
+    for name in "ab":
+        add(scheduler, name, key="k")
+    assert scheduler.running(ENGINE) == 0
+    jobs = scheduler.next_step(ENGINE)
+    assert scheduler.running(ENGINE) == len(jobs) == 2
+    scheduler.step_done(ENGINE, jobs, 0.1)
+    for job in jobs:
+        scheduler.finish(job)
+    assert scheduler.running(ENGINE) == 0
+
+
 def test_a_finished_utterance_goes_before_a_partial_one_that_came_first() -> None:
     clock, scheduler = make()
     add(scheduler, "partial", best_effort=True)
