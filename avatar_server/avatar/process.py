@@ -195,9 +195,7 @@ class AvatarProcess:
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
             elif isinstance(message, messages.AddCandidate):
-                await self._peers.add_candidate(
-                    message.viewer, message.candidate, message.sdp_mid, message.sdp_m_line_index
-                )
+                await self._add_candidate(message)
             elif isinstance(message, messages.SetOverload):
                 self._thrift.set_level(message.level, message.reason)
             elif isinstance(message, messages.Leave):
@@ -236,6 +234,15 @@ class AvatarProcess:
                 detail="Joining failed inside the avatar process. Try again.",
             )
         await self._tell(reply)
+
+    async def _add_candidate(self, message: messages.AddCandidate) -> None:
+        try:
+            await self._peers.add_candidate(
+                message.viewer, message.candidate, message.sdp_mid, message.sdp_m_line_index
+            )
+        except OfferError as error:
+            # It waits for no answer: the connection is made by its other candidates, or not.
+            log.warning("viewer %s: %s", message.viewer, error)
 
     async def _take_picture(self, request: str) -> None:
         waiting = self._engine.next_frame()

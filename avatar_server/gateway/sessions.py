@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from avatar_server.clock import MonotonicClock
 from avatar_server.gateway.access import Access, caller_of
@@ -21,6 +22,11 @@ from avatar_server.observe.trace import summarise
 from avatar_server.security import Role
 
 SDP_TYPE = "application/sdp"
+CANDIDATE = re.compile(
+    r"(a=)?candidate:\S{1,32} \d{1,5} \S{1,16} \d{1,10} \S{1,255} \d{1,5} typ \S{1,16}( \S+)*",
+    re.ASCII,
+)
+"""A candidate attribute (RFC 8839, section 5.1), as far as shows that it is one."""
 _OFFER_BODY = {
     "requestBody": {"required": True, "content": {SDP_TYPE: {"schema": {"type": "string"}}}}
 }
@@ -97,6 +103,13 @@ class Candidate(BaseModel):
     )
     sdpMid: str | None = Field(default=None, max_length=256)
     sdpMLineIndex: int | None = Field(default=None, ge=0, le=64)
+
+    @field_validator("candidate")
+    @classmethod
+    def _is_candidate(cls, text: str | None) -> str | None:
+        if text and not CANDIDATE.fullmatch(text.strip()):
+            raise ValueError("this is no ICE candidate, as RTCIceCandidate.candidate gives it")
+        return text
 
 
 def link_path(session: str, token: str | None) -> str:

@@ -314,6 +314,23 @@ def test_two_viewers_of_a_session_get_the_same_video_packets(
     run(watch())
 
 
+def test_a_candidate_that_cannot_be_used_ends_nobodys_session(
+    server: ServerProcess, avatar: str
+) -> None:
+    async def watch() -> None:
+        async with SyntheticViewer(server.url, avatar=avatar) as viewer:
+            before = ask(server, f"/v1/sessions/{viewer.session}")["pid"]
+            # Of no section: well-formed, so that the avatar's process is the one to refuse it.
+            candidate = {"candidate": "candidate:1 1 udp 1 192.0.2.1 9 typ host"}
+            reply = await viewer._http.patch(str(viewer._location), json=candidate)
+            assert reply.status_code == 204
+            seen = len(viewer.received.video)
+            await until(lambda: len(viewer.received.video) > seen + 30, 10, "a second of video")
+            assert ask(server, f"/v1/sessions/{viewer.session}")["pid"] == before
+
+    run(watch())
+
+
 def test_a_viewer_who_leaves_frees_the_place_at_once(server: ServerProcess, avatar: str) -> None:
     async def come_and_go() -> None:
         async with SyntheticViewer(server.url, avatar=avatar) as stays:

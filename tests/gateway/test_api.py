@@ -67,6 +67,9 @@ def test_a_viewer_joins_trickles_and_leaves(shared: SharedRunner) -> None:
         candidate = {"candidate": "candidate:1 1 udp 1 192.0.2.1 9 typ host", "sdpMid": "0"}
         assert (await g.http.patch(viewer, json=candidate)).status_code == 204
         assert (await g.http.patch(viewer, json={"candidate": None})).status_code == 204
+        nonsense = await g.http.patch(viewer, json={"candidate": "candidate:rubbish"})
+        assert_problem(nonsense, 422)
+        assert "no ICE candidate" in nonsense.json()["detail"]
         assert g.control.viewers.session(session).viewer_count == 1
         assert (await g.http.delete(viewer)).status_code == 204
         assert g.control.viewers.session(session).viewer_count == 0
