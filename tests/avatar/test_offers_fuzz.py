@@ -323,7 +323,7 @@ async def test_who_breaks_the_data_channel_loses_only_their_own_connection(
             sctp: Any = rude.pc.sctp
             await sctp._send(rude.channel.id if stream == 0 else stream, kind, data)
             await until(lambda: running.peers.viewers() == ["other"])
-            assert running.fanout.viewers == 1
+            await until(lambda: running.fanout.viewers == 1)
             seen = len(other.payloads)
             await until(lambda: len(other.payloads) > seen + 5)
         finally:
