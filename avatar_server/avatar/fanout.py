@@ -81,19 +81,15 @@ class Fanout:
         self._sinks = tuple(other for other in self._sinks if other is not sink)
         self.refresh(frozenset())
 
-    def publish(self, item: EncodedVideo | EncodedAudio) -> None:
-        """Send `item` to every viewer it is for. Called on the media threads."""
+    def publish(self, *items: EncodedVideo | EncodedAudio) -> None:
+        """Send each to every viewer it is for, with one wake-up. Called on the media threads."""
+        if not items:
+            return
         with self._lock:
             if self._closed:
                 return
-            if len(self._pending) >= _MAX_PENDING:
-                dropped = self._pending.popleft()
-                self.dropped += 1
-                if isinstance(dropped, EncodedVideo):
-                    self._video_pending -= 1
-            self._pending.append(item)
-            if isinstance(item, EncodedVideo):
-                self._video_pending += 1
+            for item in items:
+                self._append(item)
             if self._scheduled:
                 return
             self._scheduled = True
@@ -101,6 +97,14 @@ class Fanout:
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop has been closed under us: the process is ending
             self.close()
+
+    def _append(self, item: EncodedVideo | EncodedAudio) -> None:
+        if len(self._pending) >= _MAX_PENDING:
+            dropped = self._pending.popleft()
+            self.dropped += 1
+            self._video_pending -= isinstance(dropped, EncodedVideo)
+        self._pending.append(item)
+        self._video_pending += isinstance(item, EncodedVideo)
 
     def close(self) -> None:
         """Nothing is delivered any more."""

@@ -1,7 +1,8 @@
 """The media engine of a session: draws, encodes and publishes on threads of its own.
 
-One thread makes sound, one makes pictures; both follow absolute deadlines on one media epoch.
-The event loop is never asked to draw or encode, and the threads never wait for it.
+One thread makes pictures and takes the sound along, one makes sound that would be late otherwise
+(`sound`); both follow absolute deadlines on one media epoch. The event loop is never asked to draw
+or encode, and the threads never wait for it.
 """
 
 from __future__ import annotations
@@ -17,20 +18,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from avatar_server.avatar.encoder import FrameRing, OpusEncoder, require_encoder
 from avatar_server.avatar.encodes import Encodes
 from avatar_server.avatar.fanout import Fanout
-from avatar_server.avatar.pacing import (
-    AUDIO_BLOCK,
-    AUDIO_RATE_HZ,
-    AudioPacer,
-    FramePacer,
-    MediaTimeline,
-)
+from avatar_server.avatar.pacing import FramePacer, MediaTimeline
 from avatar_server.avatar.packets import Encoding
+from avatar_server.avatar.sound import Sound, SoundSource
 from avatar_server.clock import Clock
 from avatar_server.config import MediaSettings, VideoSettings
 from renderers.contract import I420Frame
@@ -43,22 +36,13 @@ _IDLE_WAIT_S = 0.5
 """How often the video thread looks up while nobody watches; a join wakes it at once."""
 _JOIN_TIMEOUT_S = 2.0
 """A thread that has not ended by then is stuck in a renderer; it is a daemon and is left behind."""
-_TELL_STALL_S = 10.0
-"""Stalls come in crowds: one line in the log for all of them in this time."""
 _NICE = -10
 _WINDOW = 150
 """Frames over which the medians of `MediaStats` are taken: 5 s."""
 
 
-class MediaSource(Protocol):
+class MediaSource(SoundSource, Protocol):
     """Where sound and pictures come from."""
-
-    def pull_audio(self, samples: int) -> NDArray[np.int16]:
-        """The next `samples` of mono 48 kHz sound, int16. Called on the audio thread, in order.
-
-        Media time goes on whatever happens: what could not be sent in time is pulled and dropped.
-        """
-        ...
 
     def draw(self, media_time: float, frame: I420Frame) -> bool:
         """Fill `frame` for this media time (s); false: nothing changed since the last drawn.
@@ -83,6 +67,8 @@ class MediaStats:
     viewers: int = 0
     drawing_s: float = 0.0
     """CPU time that drawing has taken since the start."""
+    sounding_s: float = 0.0
+    """The same of the sound that was made along with the pictures."""
 
 
 class MediaEngine:
@@ -105,14 +91,13 @@ class MediaEngine:
         self._timeline: MediaTimeline | None = None
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._opus = OpusEncoder(settings.audio)
+        self._sound = Sound(source, OpusEncoder(settings.audio), fanout, clock)
         self._threads: list[threading.Thread] = []
         self._frames = 0
         self._late = 0
         self._drawing_s = 0.0
+        self._sounding_s = 0.0
         self._keyframes = 0
-        self._audio_skipped = 0
-        self._told_stall_at = float("-inf")
         self._copy: Future[I420Frame] | None = None
         self._render_ms: deque[float] = deque(maxlen=_WINDOW)
         self._encode_ms: deque[float] = deque(maxlen=_WINDOW)
@@ -209,9 +194,10 @@ class MediaEngine:
             encode_ms=_median(self._encode_ms),
             bitrate_bps=8 * sum(size for _, size in recent) / span if span > 0.5 else 0.0,
             keyframes=self._keyframes,
-            audio_skipped_ms=self._audio_skipped * 1000 // AUDIO_RATE_HZ,
+            audio_skipped_ms=self._sound.skipped_ms,
             viewers=self.fanout.viewers,
             drawing_s=self._drawing_s,
+            sounding_s=self._sounding_s,
         )
 
     def _viewers_changed(self, keyframes: frozenset[Encoding]) -> None:
@@ -235,37 +221,7 @@ class MediaEngine:
 
     def _run_audio(self) -> None:
         _ask_priority()
-        timeline = self.timeline
-        pacer = AudioPacer()
-        while not self._stopping.is_set():
-            now = timeline.media_time(self._clock.now())
-            tick = pacer.take(now)
-            if tick is None:
-                self._stopping.wait(max(0.0, pacer.due() - now))
-                continue
-            if tick.skipped:
-                self._discard_audio(tick.skipped)
-            pcm = self._source.pull_audio(AUDIO_BLOCK)
-            if self.fanout.viewers:
-                packet = self._opus.encode(pcm, tick.number)
-                if packet is not None:
-                    self.fanout.publish(packet)
-
-    def _discard_audio(self, blocks: int) -> None:
-        self._audio_skipped += blocks * AUDIO_BLOCK
-        now = self._clock.now()
-        if now - self._told_stall_at > _TELL_STALL_S:
-            self._told_stall_at = now
-            logger.warning(
-                "the audio thread did not get to run for %d ms, which are left out (%d ms so far): "
-                "this machine has too much to do",
-                blocks * 20,
-                self._audio_skipped * 1000 // AUDIO_RATE_HZ,
-            )
-        while blocks > 0:
-            step = min(blocks, 50)
-            self._source.pull_audio(step * AUDIO_BLOCK)
-            blocks -= step
+        self._sound.run(self.media_time, self._stopping.wait)
 
     def _run_video(self) -> None:
         timeline = self.timeline
@@ -308,14 +264,15 @@ class MediaEngine:
                 copy.set_result(I420Frame(last.data.copy(), last.width, last.height))
             timestamp = pacer.timestamp(tick.number)
             made = self._encodes.encode(ring.last, wanted, timestamp, unchanged)
-            for encoded in made:
-                self._keyframes += encoded.keyframe
-                self.fanout.publish(encoded)
+            encoded_at = time.thread_time()
+            self._sound.send_ahead(tick.number / video.fps, 1 / video.fps, made)
+            self._keyframes += sum(encoded.keyframe for encoded in made)
             if made:
                 self._sent.append((self._clock.now(), sum(encoded.size for encoded in made)))
+            self._sounding_s += time.thread_time() - encoded_at
             self._drawing_s += rendered - started
             self._render_ms.append((rendered - started) * 1e3)
-            self._encode_ms.append((time.thread_time() - rendered) * 1e3)
+            self._encode_ms.append((encoded_at - rendered) * 1e3)
             self._frames += 1
         self._encodes.keep(frozenset())
 
