@@ -3,6 +3,7 @@
 from renderers.contract import (
     VISEMES,
     Attitude,
+    CutoutRenderer,
     I420Frame,
     Pose,
     Rect,
@@ -16,6 +17,7 @@ from renderers.contract import (
 __all__ = [
     "VISEMES",
     "Attitude",
+    "CutoutRenderer",
     "I420Frame",
     "Pose",
     "Rect",

@@ -176,3 +176,19 @@ class SoundDriven(Protocol):
     def hear(self, sound: Sound) -> None:
         """Where the sound is read from, by the thread that draws."""
         ...
+
+
+class CutoutRenderer(Renderer, Protocol):
+    """A renderer that was built with `transparent=True`, for pictures to be laid over others.
+
+    Optional: a renderer that cannot do without its background refuses the keyword (`TypeError`).
+    """
+
+    def draw_rgba(self, pose: Pose) -> NDArray[np.uint8]:
+        """`pose` without a background: shape (height, width, 4), R, G, B and alpha.
+
+        Alpha is straight: colours are not multiplied by it, and are those of the face where it is
+        partly clear. For stills and compositing, not for every frame of a session: a video encoder
+        has no alpha, and this takes new memory. Counts as a `draw` for the next one's rectangle.
+        """
+        ...

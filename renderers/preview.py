@@ -1,7 +1,7 @@
 """Stills and short loops of a face, for pages and for looking at one's work.
 
-`python -m renderers.preview AVATAR_FOLDER --out DIR` writes a still, a loop, a strip of visemes
-and a sheet of expressions.
+`python -m renderers.preview AVATAR_FOLDER --out DIR` writes a still, a loop, a strip of visemes,
+a sheet of expressions, and a still without background.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from renderers.contract import VISEMES, I420Frame, Pose, Rect, Renderer, Viseme
+from renderers.contract import (
+    VISEMES,
+    CutoutRenderer,
+    I420Frame,
+    Pose,
+    Rect,
+    Renderer,
+    Viseme,
+)
 from renderers.testing import drawing_cost, varied_poses
 from renderers.warp import i420_to_rgb
 
@@ -36,6 +44,15 @@ def still(renderer: Renderer, pose: Pose | None = None) -> bytes:
     ok, data = cv2.imencode(".jpg", small[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 90])
     if not ok:
         raise RuntimeError("OpenCV could not write a JPEG picture")
+    return bytes(data)
+
+
+def cutout(renderer: CutoutRenderer, pose: Pose | None = None) -> bytes:
+    """A PNG picture with alpha, of the renderer's size, of `pose`, by default a slight smile."""
+    rgba = renderer.draw_rgba(pose or Pose(smile=0.35))
+    ok, data = cv2.imencode(".png", cv2.cvtColor(rgba, cv2.COLOR_RGBA2BGRA))
+    if not ok:
+        raise RuntimeError("OpenCV could not write a PNG picture")
     return bytes(data)
 
 
@@ -177,13 +194,16 @@ def main(arguments: list[str] | None = None) -> int:
     }
     for name, picture in pictures.items():
         cv2.imwrite(str(options.out / name), np.ascontiguousarray(picture[..., ::-1]))
+    clear = PuppetRenderer(options.folder, transparent=True)
+    (options.out / "cutout.png").write_bytes(cutout(clear))
+    clear.close()
     (options.out / "still.jpg").write_bytes(still(renderer))
     (options.out / "loop.mp4").write_bytes(animation(renderer))
     if options.time:
         median_ms, p95_ms = drawing_cost(renderer, varied_poses(300))
         print(f"CPU per frame: median {median_ms:.2f} ms, p95 {p95_ms:.2f} ms")
     renderer.close()
-    for name in (*pictures, "still.jpg", "loop.mp4"):
+    for name in (*pictures, "cutout.png", "still.jpg", "loop.mp4"):
         print(options.out / name)
     return 0
 

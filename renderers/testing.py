@@ -8,6 +8,7 @@ Each check raises `AssertionError` with what was expected. `drawing_cost` measur
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import math
@@ -16,13 +17,23 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from renderers.contract import VISEMES, Attitude, I420Frame, Pose, Rect, Renderer, VisemeSpan
+from renderers.contract import (
+    VISEMES,
+    Attitude,
+    CutoutRenderer,
+    I420Frame,
+    Pose,
+    Rect,
+    Renderer,
+    VisemeSpan,
+)
 from renderers.motion import Animator
 
 MakeRenderer = Callable[[], Renderer]
@@ -289,14 +300,45 @@ def check_allocation(make: MakeRenderer) -> None:
 
 
 def check_close(make: MakeRenderer) -> None:
-    """Closing leaves no thread behind, and closing again does no harm."""
+    """Closing leaves no thread and no open file behind, and closing again does no harm."""
     before = set(threading.enumerate())
+    gc.collect()
+    files = _open_files()
     renderer = make()
     _draw(renderer, Pose())
     renderer.close()
     renderer.close()
     left = set(threading.enumerate()) - before
     assert not left, f"threads left after closing: {left}"
+    opened = _open_files() - files
+    assert not opened, f"files left open after closing: {sorted(opened)}"
+
+
+def _open_files() -> set[str]:
+    """The files that this process has open; empty where the system does not tell."""
+    found = set()
+    for link in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found.add(str(link.readlink()))
+    return {path for path in found if path.startswith("/") and not path.startswith("/proc")}
+
+
+def check_cutout(make: Callable[[], CutoutRenderer]) -> None:
+    """For a renderer built with `transparent=True`: what is laid over others is the face alone,
+    with an alpha that moves with it. Not among `CHECKS`, as it is optional."""
+    renderer = make()
+    width, height = renderer.size
+    rest = renderer.draw_rgba(Pose())
+    assert rest.shape == (height, width, 4), f"a picture of shape {rest.shape}"
+    assert rest.dtype == np.uint8, f"a picture of {rest.dtype}"
+    alpha = rest[..., 3]
+    assert (alpha == 255).mean() > 0.02, "nothing of the picture is opaque"
+    assert (alpha == 0).mean() > 0.02, "nothing of the picture is clear"
+    assert np.array_equal(renderer.draw_rgba(Pose()), rest), "the same pose was drawn differently"
+    turned = renderer.draw_rgba(Pose(roll=8.0, yaw=8.0))[..., 3]
+    moved = float((cv2.absdiff(alpha, turned) > 127).mean())
+    assert moved > 1e-3, "the alpha stays where it is when the head turns"
+    renderer.close()
 
 
 CHECKS: tuple[Callable[[MakeRenderer], None], ...] = (

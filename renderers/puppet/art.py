@@ -45,22 +45,31 @@ class Art:
         self._cache = cache
         self._groups = [child for child in self._root if child.get("id")]
 
-    def plate(
-        self, features: Iterable[str], size: tuple[int, int], blurred: dict[str, int]
+    @property
+    def names(self) -> list[str]:
+        """The names of its groups, from back to front."""
+        return [str(group.get("id")) for group in self._groups]
+
+    def all_but(
+        self, apart: Iterable[str], size: tuple[int, int], blurred: dict[str, int]
     ) -> Array:
-        """RGB, shape (height, width, 3), 0..255, of everything but `features`.
+        """RGB premultiplied by alpha (0..255) and alpha (0..1), shape (height, width, 4), of
+        everything but the groups in `apart`.
 
         Groups in `blurred` lie behind all others and are drawn smaller by that factor: wide blurs
         of a full picture are most of the time that drawing takes, and hide no detail.
         """
-        apart = {*features, *blurred}
-        plate = np.zeros((size[1], size[0], 3), np.float32)
+        left_out = {*apart, *blurred}
+        picture = np.zeros((size[1], size[0], 4), np.float32)
         for name, factor in blurred.items():
-            small = self._draw([self._group(name)], (size[0] // factor, size[1] // factor), None)
+            group = self._group(name)
+            if name in apart:
+                continue
+            small = self._draw([group], (size[0] // factor, size[1] // factor), None)
             large = cv2.resize(small, size, interpolation=cv2.INTER_CUBIC)
-            plate = large[..., :3] + plate * (1 - large[..., 3:])
-        rest = self._draw([g for g in self._groups if g.get("id") not in apart], size, None)
-        result: Array = np.clip(rest[..., :3] + plate * (1 - rest[..., 3:]), 0, 255)
+            picture = large + picture * (1 - large[..., 3:])
+        rest = self._draw([g for g in self._groups if g.get("id") not in left_out], size, None)
+        result: Array = rest + picture * (1 - rest[..., 3:])
         return result
 
     def feature(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from renderers.backdrop import BackdropError
 from renderers.contract import I420Frame, Pose, Rect
 from renderers.puppet.art import Art
 from renderers.puppet.bank import drawn_ahead
@@ -18,10 +20,11 @@ from renderers.puppet.mouth import MouthPainter
 from renderers.puppet.practice import spoken_mouths
 from renderers.puppet.rig import Rig, RigError, load_rig
 from renderers.puppet.visemes import CLOSED, MOUTH_TOLERANCE, mouth_key, shape_of
-from renderers.warp import FieldGrid, Patch, WarpStage
+from renderers.warp import FieldGrid, Patch, WarpStage, i420_to_rgb
 from renderers.warp.arrays import Array
 
 FEATURES = ("iris", "teeth_upper", "teeth_lower")
+BACKGROUND = "background"
 
 MOUTHS_HELD, EYES_HELD = 256, 320
 """Some 8 MB and 5 MB. Besides these, the mouths drawn ahead (19 MB) are shared by all sessions of
@@ -35,10 +38,18 @@ class PuppetRenderer:
     mouths of speech ahead: some seconds of CPU, once; the next time `cache` has it all. `draw`
     then only warps. Without `cache`, mouths are drawn when first seen. Sets OpenCV to one thread
     for the process: with several sessions on a machine, frames are the unit of work.
+
+    With `transparent` there is no background: `draw_rgba` gives pictures to be laid over others.
     """
 
     def __init__(
-        self, folder: Path, *, width: int = 1280, height: int = 720, cache: Path | None = None
+        self,
+        folder: Path,
+        *,
+        width: int = 1280,
+        height: int = 720,
+        cache: Path | None = None,
+        transparent: bool = False,
     ) -> None:
         cv2.setNumThreads(1)
         self._rig = rig = load_rig(folder)
@@ -49,7 +60,7 @@ class PuppetRenderer:
             )
         self._size = (width, height)
         art = Art(folder / rig.art, cache)
-        plate = _sharpened(art.plate(FEATURES, self._size, rig.blurred), rig.sharpen)
+        plate, self._alpha = _plate(folder, rig, art, transparent)
         region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
         grid = FieldGrid(region)
         local, head = face_fields(rig, grid)
@@ -109,6 +120,14 @@ class PuppetRenderer:
             return Rect(0, 0, *self._size)
         return dirty
 
+    def draw_rgba(self, pose: Pose) -> NDArray[np.uint8]:
+        """`pose` without a background; see `renderers.contract.CutoutRenderer.draw_rgba`."""
+        if self._alpha is None:
+            raise ValueError("build the renderer with transparent=True to draw without background")
+        frame = I420Frame.empty(*self._size)
+        self.draw(pose, frame)
+        return np.dstack([i420_to_rgb(frame), self._stage.moved(self._alpha)])
+
     def close(self) -> None:
         """Give back the cached drawings."""
         for cache, _ in self._features:
@@ -124,6 +143,38 @@ class PuppetRenderer:
                 self._shown[place] = shown
                 self._stage.lay(patch)
         return self._shown[place]
+
+
+def _plate(
+    folder: Path, rig: Rig, art: Art, transparent: bool
+) -> tuple[Array, NDArray[np.uint8] | None]:
+    """RGB of all that lies behind the features; and its alpha, if it is to be transparent."""
+    own = rig.background is None and not transparent
+    apart = FEATURES if own else (*FEATURES, BACKGROUND)
+    drawn = art.all_but(apart, rig.picture, rig.blurred)
+    colour, alpha = drawn[..., :3], drawn[..., 3]
+    if transparent:
+        plate = _spread(drawn)
+        opacity = np.clip(np.rint(alpha * 255), 0, 255).astype(np.uint8)
+        return _sharpened(plate, rig.sharpen), opacity
+    if rig.background is not None:
+        try:
+            colour = colour + rig.background.paint(folder, rig.picture) * (1 - alpha[..., None])
+        except BackdropError as error:
+            raise RigError(f"{folder / 'rig.yaml'}: {error}") from error
+    return _sharpened(np.clip(colour, 0, 255), rig.sharpen), None
+
+
+def _spread(drawn: Array) -> Array:
+    """The colours of a premultiplied picture, those at its edges spread over what is clear: what
+    is half clear then has no colour of a background in it."""
+    colour = np.zeros_like(drawn[..., :3])
+    for sigma_px in (48.0, 12.0, 3.0, 0.0):
+        soft = cv2.GaussianBlur(drawn, (0, 0), sigma_px) if sigma_px else drawn
+        cover = soft[..., 3:]
+        sure = np.clip(cover * 8.0, 0.0, 1.0)
+        colour += (soft[..., :3] / np.maximum(cover, 1e-3) - colour) * sure
+    return np.clip(colour, 0, 255)
 
 
 def _iris_box(rig: Rig) -> tuple[float, float, float, float]:

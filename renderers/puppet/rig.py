@@ -8,6 +8,8 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from renderers.backdrop import Backdrop
+
 Point = tuple[float, float]
 Colour = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 
@@ -113,11 +115,15 @@ class Body(_Part):
 
 
 class Rig(_Part):
-    """Everything in `rig.yaml`, in pixels of a picture of `picture` size."""
+    """Everything in `rig.yaml`, in pixels of a picture of `picture` size.
+
+    `background` stands in for the art's group of that name, if it has one.
+    """
 
     picture: tuple[int, int] = (1280, 720)
     art: str = "character.svg"
-    blurred: dict[str, int] = {}
+    blurred: dict[str, Annotated[int, Field(ge=1, le=16)]] = {}
+    background: Backdrop | None = None
     iris_box: tuple[float, float, float, float]
     region: Box
     head: Head

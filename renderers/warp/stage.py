@@ -90,6 +90,7 @@ class WarpStage:
         self._steep = np.zeros((rows - 2, columns - 2), np.bool_)
         self._patience = _patience(face, grid.shape)
         self._laid: list[Rect] = []
+        self._aimed = False
 
     def lay(self, patch: Patch) -> None:
         """Replace a rectangle of the face; it stays until another patch covers it."""
@@ -126,11 +127,34 @@ class WarpStage:
         np.copyto(frame.data, self._shown.data)
         return dirty
 
+    def moved(self, plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A further plane of the plate, shape (height, width), moved as the last frame was.
+
+        For stills: it takes as long as a whole frame, and new memory. Before the first frame the
+        plane comes back as it is.
+        """
+        result = plane.copy()
+        if not self._aimed:
+            return result
+        rows, columns = self._position.shape[1:]
+        whole = (columns * CELL_PX, rows * CELL_PX)
+        inner = np.s_[CELL_PX:-CELL_PX, CELL_PX:-CELL_PX]
+        x, y = (
+            np.ascontiguousarray(cv2.resize(axis, whole, interpolation=cv2.INTER_LINEAR)[inner])
+            for axis in self._position
+        )
+        left, top, width, height = self.region
+        part = np.s_[top : top + height, left : left + width]
+        face = np.ascontiguousarray(plane[part])
+        result[part] = cv2.remap(face, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return result
+
     def _await(self, nodes: Rect, patience_px: float) -> None:
         x, y, width, height = nodes
         self._patience[y : y + height, x : x + width] = patience_px
 
     def _aim(self) -> None:
+        self._aimed = True
         position = self._position
         np.multiply(self._mixer.source, 1 / STEP_PX, out=position)
         np.rint(position, out=position)
