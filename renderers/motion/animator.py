@@ -5,48 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from renderers.contract import Attitude, Pose, Viseme, VisemeSpan
 from renderers.motion.eyes import Blinks, Gaze
+from renderers.motion.mood import Feeling, Mood
 from renderers.motion.mouth import LEAD_S, Mouth
+from renderers.motion.nods import Nods
 from renderers.motion.noise import SmoothNoise
+from renderers.motion.posture import Posture
+from renderers.motion.prosody import MiddlePitch
 from renderers.motion.spring import Spring
 
 NORMAL_RMS = 0.11
 """Loudness (RMS of full scale) of a stressed vowel in normalised speech."""
 
-
-class Mood(NamedTuple):
-    """What an emotion or attitude adds to the face at rest."""
-
-    smile: float = 0.0
-    frown: float = 0.0
-    brows: float = 0.0
-    inner: float = 0.0
-    squint: float = 0.0
-    pitch: float = 0.0
-    roll: float = 0.0
-
-
-EMOTIONS: dict[str, Mood] = {
-    "neutral": Mood(smile=0.12),
-    "happy": Mood(smile=0.62, brows=0.18, squint=0.30, pitch=0.8),
-    "sad": Mood(frown=0.45, brows=-0.10, inner=0.55, pitch=-1.8),
-    "surprised": Mood(brows=0.85, inner=0.25, pitch=1.0),
-    "thinking": Mood(brows=-0.12, squint=0.18, roll=1.6),
-    "apologetic": Mood(smile=0.06, frown=0.12, inner=0.6, pitch=-1.2, roll=-1.5),
-}
-
-_ATTITUDES: dict[Attitude, Mood] = {
-    Attitude.IDLE: Mood(smile=0.10),
-    Attitude.LISTENING: Mood(smile=0.10, brows=0.22, inner=0.08, pitch=-0.8, roll=1.6),
-    Attitude.THINKING: Mood(brows=-0.10, inner=0.16, squint=0.14, pitch=1.4, roll=-2.0),
-    Attitude.SPEAKING: Mood(smile=0.06, brows=0.04),
-}
 
 # Least share of each viseme that is left in a murmur, and the share in loud speech. Lips that close
 # and lips that round do so however softly one speaks: only the opening is a matter of effort.
@@ -54,6 +29,10 @@ _EASE = np.full(len(Viseme), 0.52, np.float32)
 _EASE[[Viseme.OU, Viseme.OH, Viseme.CH]] = 0.75
 _EASE[[Viseme.PP, Viseme.FF]] = 1.0
 _FULL = np.where(_EASE < 1.0, np.float32(0.9), np.float32(1.0))
+
+_RAISE_PER_ST, _FALL_PER_ST = 0.085, 0.03
+_LIFT_DEG_PER_ST = 0.38
+"""Brows and chin for each semitone of the voice above (brows: or below) its middle."""
 
 # How much the head drifts, per attitude.
 _SWAY = {
@@ -79,18 +58,24 @@ class Animator:
         self._blinks = Blinks(random)
         self._gaze = Gaze(random)
         self._attitude = Attitude.IDLE
-        self._emotion = EMOTIONS["neutral"]
-        self._emotion_until = 0.0
+        self._feeling = Feeling()
+        self._nods = Nods(Random(seed + 1))
+        self._posture = Posture(Random(seed + 2))
+        self._middle_pitch = MiddlePitch()
         self._last: float | None = None
-        self._nod_at = -10.0
-        self._next_nod = 2.0
-        self._nod_depth = 0.0
         self._loud_slow = 0.0
         base = seed * 7919
         self._drift = {
             name: SmoothNoise(base + index, rate)
             for index, (name, rate) in enumerate(
-                (("yaw", 0.23), ("pitch", 0.19), ("roll", 0.15), ("sway", 0.11), ("brow", 0.31))
+                (
+                    ("yaw", 0.23),
+                    ("pitch", 0.19),
+                    ("roll", 0.15),
+                    ("sway", 0.11),
+                    ("brow", 0.31),
+                    ("smile", 0.06),
+                )
             )
         }
         self._breath_phase = 0.0
@@ -103,13 +88,20 @@ class Animator:
                 ("roll", 0.20),
                 ("gaze_x", 0.022),
                 ("gaze_y", 0.022),
-                ("smile", 0.22),
-                ("frown", 0.22),
+                ("smile", 0.27),
+                ("frown", 0.27),
                 ("brows", 0.10),
                 ("inner", 0.14),
+                ("skew", 0.16),
                 ("squint", 0.15),
+                ("lids", 0.16),
+                ("parted", 0.12),
                 ("beat", 0.07),
-                ("sway", 0.3),
+                ("tone", 0.06),
+                ("held_yaw", 0.42),
+                ("held_pitch", 0.42),
+                ("held_roll", 0.50),
+                ("sway", 0.5),
             )
         }
 
@@ -122,14 +114,17 @@ class Animator:
                 return
             self._attitude = attitude
             self._gaze.retarget(t)
-            if attitude is Attitude.LISTENING:
-                self._next_nod = t + self._random.uniform(1.4, 2.6)
+            self._posture.change_at(t)
 
     def set_emotion(self, name: str, t: float, *, for_s: float = 6.0) -> None:
         """Show an emotion of `EMOTIONS` for a while. An unknown one shows as neutral."""
         with self._lock:
-            self._emotion = EMOTIONS.get(name, EMOTIONS["neutral"])
-            self._emotion_until = t + for_s
+            self._feeling.set(name, t, for_s)
+
+    def hear_viewer(self, voiced: bool, t: float) -> None:
+        """Whether the voice of the viewer who is listened to is heard at media time `t`."""
+        with self._lock:
+            self._nods.hear(voiced, t)
 
     def add_speech(
         self, start: float, visemes: Sequence[VisemeSpan], energy: NDArray[np.float32]
@@ -137,6 +132,14 @@ class Animator:
         """A clause sounds from media time `start`; `energy` is its RMS (0..1) per 10 ms."""
         with self._lock:
             self._mouth.add(start, visemes, energy)
+            self._posture.change_at(start)
+
+    def add_pitch(self, start: float, pitch: NDArray[np.float32]) -> None:
+        """More of the pitch (Hz, 0 where there is none, per 10 ms) of the clause that started at
+        `start`."""
+        with self._lock:
+            self._middle_pitch.hear(pitch)
+            self._mouth.add_pitch(start, pitch, self._middle_pitch.hz)
 
     def extend_energy(self, start: float, energy: NDArray[np.float32]) -> None:
         """More of the loudness of the clause that started at `start`."""
@@ -165,17 +168,11 @@ class Animator:
             speaking, jaw = self._mouth.shape(t, pose.visemes)
             known = self._mouth.loudness(t + LEAD_S)
             loud = NORMAL_RMS if known is None and speaking else known or 0.0
-            mood = self._mood(t)
+            mood = self._feeling.at(t, self._attitude)
             self._face(pose, t, dt, mood, loud, jaw if speaking else None)
             self._head(pose, t, dt, mood)
-            self._eyes(pose, t, dt)
+            self._eyes(pose, t, dt, mood)
         return pose
-
-    def _mood(self, t: float) -> Mood:
-        attitude = _ATTITUDES[self._attitude]
-        if t >= self._emotion_until:
-            self._emotion = EMOTIONS["neutral"]
-        return Mood(*(a + e for a, e in zip(attitude, self._emotion, strict=True)))
 
     def _face(
         self, pose: Pose, t: float, dt: float, mood: Mood, loud: float, jaw: float | None
@@ -193,29 +190,42 @@ class Animator:
         pose.visemes *= _EASE + (_FULL - _EASE) * np.float32(min(effort, 1.0))
         pose.jaw = min((jaw or 0.0) * (0.42 + 0.36 * effort), 1.0)
 
-        busy = 1.0 - 0.45 * min(float(pose.visemes.sum()), 1.0)
-        pose.smile = min(max(spring["smile"].step(mood.smile * busy, dt), 0.0), 1.0)
+        parted = spring["parted"].step(mood.jaw, dt)
+        # Lips that are parted in surprise close before the first sound needs them elsewhere.
+        free = max(1.0 - 3.0 * float(pose.visemes.sum()), 0.0)
+        pose.jaw = max(pose.jaw, parted * free)
+
+        tone = spring["tone"].step(self._mouth.tone(t + LEAD_S), dt)
+        busy = 1.0 - 0.4 * min(float(pose.visemes.sum()), 1.0)
+        rest = 0.06 * self._drift["smile"](t) if self._attitude is Attitude.IDLE else 0.0
+        pose.smile = min(max(spring["smile"].step((mood.smile + rest) * busy, dt), 0.0), 1.0)
         pose.frown = min(max(spring["frown"].step(mood.frown * busy, dt), 0.0), 1.0)
-        drift = 0.07 * self._drift["brow"](t)
-        brows = spring["brows"].step(mood.brows + 0.42 * beat, dt)
-        lift = brows + drift
-        pose.brow_left = min(max(lift + 0.04 * self._drift["roll"](t), -1.0), 1.0)
-        pose.brow_right = min(max(lift - 0.04 * self._drift["roll"](t), -1.0), 1.0)
+        melody = tone * (_RAISE_PER_ST if tone > 0 else _FALL_PER_ST)
+        brows = spring["brows"].step(mood.brows + 0.34 * beat + melody, dt)
+        lift = brows + 0.07 * self._drift["brow"](t)
+        skew = spring["skew"].step(mood.skew, dt) + 0.04 * self._drift["roll"](t)
+        pose.brow_left = min(max(lift + skew, -1.0), 1.0)
+        pose.brow_right = min(max(lift - skew, -1.0), 1.0)
         pose.brow_inner = min(max(spring["inner"].step(mood.inner, dt), -1.0), 1.0)
         pose.squint = min(max(spring["squint"].step(mood.squint, dt), 0.0), 1.0)
 
     def _head(self, pose: Pose, t: float, dt: float, mood: Mood) -> None:
-        spring = self._springs
+        spring, held = self._springs, self._posture.step(t, self._attitude)
         sway = _SWAY[self._attitude]
-        beat = spring["beat"].value
-        yaw = 3.2 * sway * self._drift["yaw"](t) + 3.0 * self._gaze.x
-        pitch = 1.9 * sway * self._drift["pitch"](t) + 2.0 * self._gaze.y + mood.pitch
-        roll = 1.7 * sway * self._drift["roll"](t) + mood.roll
-        pitch -= 2.4 * beat + self._nod(t)
+        beat, tone = spring["beat"].value, spring["tone"].value
+        yaw = 2.4 * sway * self._drift["yaw"](t) + 3.0 * self._gaze.x
+        yaw += spring["held_yaw"].step(held.yaw, dt)
+        pitch = 1.7 * sway * self._drift["pitch"](t) + 2.0 * self._gaze.y + mood.pitch
+        pitch += spring["held_pitch"].step(held.pitch, dt)
+        pitch += _LIFT_DEG_PER_ST * tone - 2.2 * beat
+        if self._attitude is not Attitude.SPEAKING:
+            pitch -= self._nods.angle(t)
+        roll = 1.5 * sway * self._drift["roll"](t) + mood.roll
+        roll += spring["held_roll"].step(held.roll, dt)
         pose.yaw = min(max(spring["yaw"].step(yaw, dt), -12.0), 12.0)
         pose.pitch = min(max(spring["pitch"].step(pitch, dt), -8.0), 8.0)
         pose.roll = min(max(spring["roll"].step(roll, dt), -8.0), 8.0)
-        pose.sway_x = spring["sway"].step(sway * self._drift["sway"](t), dt)
+        pose.sway_x = spring["sway"].step(0.7 * sway * self._drift["sway"](t) + held.sway, dt)
 
         # 12-18 breaths a minute; breathing in takes about 40% of the time.
         self._breath_phase += dt * (0.25 + 0.05 * self._breath_rate(t))
@@ -223,22 +233,12 @@ class Animator:
         x = phase / 0.4 if phase < 0.4 else 1.0 - (phase - 0.4) / 0.6
         pose.breath = x * x * (3 - 2 * x)
 
-    def _nod(self, t: float) -> float:
-        """Degrees of a listener's nod at time `t`: two dips, the second smaller."""
-        if self._attitude is Attitude.LISTENING and t >= self._next_nod:
-            self._nod_at = t
-            self._nod_depth = self._random.uniform(2.2, 4.2)
-            self._next_nod = t + self._random.uniform(2.6, 5.5)
-        since = t - self._nod_at
-        if not 0 <= since < 0.9:
-            return 0.0
-        first = max(0.0, 1.0 - abs(since - 0.2) / 0.22)
-        second = max(0.0, 1.0 - abs(since - 0.6) / 0.22)
-        return self._nod_depth * (first + 0.45 * second)
-
-    def _eyes(self, pose: Pose, t: float, dt: float) -> None:
+    def _eyes(self, pose: Pose, t: float, dt: float, mood: Mood) -> None:
         spring = self._springs
-        gaze_x, gaze_y = self._gaze.step(t, self._attitude)
+        # Who thinks while speaking ("Hmm …") looks away all the same.
+        thinks = self._feeling.name == "thinking"
+        gaze_x, gaze_y = self._gaze.step(t, Attitude.THINKING if thinks else self._attitude)
+        gaze_y += mood.gaze_y
         if self._gaze.jumped and self._random.random() < 0.45:
             self._blinks.soon(t)
         # The eyes hold their target while the head moves under them (vestibulo-ocular reflex).
@@ -247,5 +247,7 @@ class Animator:
         pose.gaze_x = min(max(spring["gaze_x"].step(gaze_x, dt), -1.0), 1.0)
         pose.gaze_y = min(max(spring["gaze_y"].step(gaze_y, dt), -1.0), 1.0)
         blink = self._blinks.value(t, self._attitude)
-        pose.blink_left = blink
-        pose.blink_right = self._blinks.value(t - 0.006, self._attitude) if blink else 0.0
+        lids = max(spring["lids"].step(mood.lids, dt), 0.0)
+        pose.blink_left = max(blink, lids)
+        right = self._blinks.value(t - 0.006, self._attitude) if blink else 0.0
+        pose.blink_right = max(right, lids)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from renderers.contract import VisemeSpan
 from renderers.motion.coarticulation import PADDING_S, RATE_HZ, MouthTrack, mouth_track
+from renderers.motion.prosody import PITCH_RATE_HZ, Melody
 
 LEAD_S = 0.070
 """The mouth runs this far ahead of the sound: people take lips up to 80 ms early as in time, and
@@ -24,13 +25,14 @@ _EFFORT_WINDOW /= _EFFORT_WINDOW.sum()
 
 
 class _Clause:
-    __slots__ = ("cut_at", "effort", "energy", "pauses", "start", "track")
+    __slots__ = ("cut_at", "effort", "energy", "melody", "pauses", "start", "track")
 
     def __init__(self, start: float, track: MouthTrack, energy: NDArray[np.float32]):
         self.start = start
         # The jaw is one more column, so that one step between two rows gives both.
         self.track = np.concatenate((track.weights, track.jaw[:, None]), axis=1)
         self.hear(energy)
+        self.melody = Melody()
         self.pauses: list[tuple[float, float]] = []  # (from this media time, for this long)
         self.cut_at: float | None = None
 
@@ -75,6 +77,21 @@ class Mouth:
             if clause.start <= start + 1e-6:
                 clause.hear(np.concatenate((clause.energy, energy)))
                 return
+
+    def add_pitch(self, start: float, pitch: NDArray[np.float32], middle_hz: float) -> None:
+        """More of the pitch of the clause that was scheduled at `start`, or last before it."""
+        for clause in reversed(self._clauses):
+            if clause.start <= start + 1e-6:
+                clause.melody.add(pitch, middle_hz)
+                return
+
+    def tone(self, t: float) -> float:
+        """Semitones of the voice above the speaker's middle at media time `t`, 0 in silence."""
+        for clause in self._clauses:
+            local = clause.local(t)
+            if 0 <= local < clause.effort.shape[0] / ENERGY_RATE_HZ:
+                return clause.melody.at(int(local * PITCH_RATE_HZ)) * clause.gain(t)
+        return 0.0
 
     def shift(self, after: float, by: float) -> None:
         """The sound stood still for `by` seconds from media time `after`: so does the mouth."""

@@ -66,7 +66,7 @@ def test_a_head_moves_without_jerks() -> None:
         assert np.abs(np.diff([getattr(p, name) for p in poses])).max() < 0.8
 
 
-def test_a_listener_nods_and_raises_the_brows_and_a_thinker_looks_away() -> None:
+def test_a_listener_raises_the_brows_and_a_thinker_looks_away() -> None:
     listening, thinking, idle = Animator(seed=3), Animator(seed=3), Animator(seed=3)
     listening.set_attitude(Attitude.LISTENING, 0.0)
     thinking.set_attitude(Attitude.THINKING, 0.0)
@@ -74,31 +74,8 @@ def test_a_listener_nods_and_raises_the_brows_and_a_thinker_looks_away() -> None
     thought = [p for _, p in frames(thinking, 0, 20)]
     rest = [p for _, p in frames(idle, 0, 20)]
     assert np.mean([p.brow_left for p in heard]) > np.mean([p.brow_left for p in rest]) + 0.1
-    assert min(p.pitch for p in heard) < -2.5
     assert np.mean([abs(p.gaze_x) for p in thought]) > 0.25
     assert np.mean([p.gaze_y for p in thought]) > 0.15
-
-
-def test_an_emotion_shows_and_passes() -> None:
-    animator = Animator()
-    animator.set_emotion("happy", 0.0, for_s=2.0)
-    smiling = frames(animator, 0, 2)[-1][1].smile
-    later = frames(animator, 2, 5)[-1][1].smile
-    assert smiling > 0.5 > later + 0.2
-    animator.set_emotion("no such feeling", 5.0)
-    assert frames(animator, 5, 6)[-1][1].frown == pytest.approx(0, abs=0.01)
-
-
-def test_loud_syllables_move_brows_and_head() -> None:
-    loud, flat = Animator(seed=9), Animator(seed=9)
-    speech = [VisemeSpan(Viseme.AA, 0, 2)]
-    energy = np.full(200, 0.02, np.float32)
-    energy[100:130] = 0.3
-    loud.add_speech(0, speech, energy)
-    flat.add_speech(0, speech, np.full(200, 0.02, np.float32))
-    brow = [p.brow_left for _, p in frames(loud, 0, 2)]
-    still = [p.brow_left for _, p in frames(flat, 0, 2)]
-    assert max(np.array(brow) - np.array(still)) > 0.15
 
 
 def test_lids_close_fast_and_open_slowly() -> None:

@@ -1,0 +1,72 @@
+"""How a head is held: changed now and then, and with the clauses of what is said."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import NamedTuple
+
+from renderers.contract import Attitude
+
+
+class Held(NamedTuple):
+    """Degrees, and sway -1..1."""
+
+    yaw: float = 0.0
+    pitch: float = 0.0
+    roll: float = 0.0
+    sway: float = 0.0
+
+
+# How far postures lie from the middle.
+_REACH = {
+    Attitude.IDLE: Held(4.0, 1.2, 1.8, 0.45),
+    Attitude.LISTENING: Held(2.2, 0.6, 2.2, 0.25),
+    Attitude.THINKING: Held(4.0, 1.6, 1.8, 0.25),
+    Attitude.SPEAKING: Held(3.4, 1.0, 2.0, 0.30),
+}
+# Mean seconds between changes; the least is a fifth of it.
+_MEAN_S = {
+    Attitude.IDLE: 11.0,
+    Attitude.LISTENING: 7.0,
+    Attitude.THINKING: 3.0,
+    Attitude.SPEAKING: 4.5,
+}
+
+
+_LEAST_S = 1.2
+"""Between changes: more often looks restless."""
+_PLANNED = 16
+
+
+class Posture:
+    """The posture aimed for. `step` must be called with times that do not go back."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._next = random.uniform(2.0, 6.0)
+        self._since = -_LEAST_S
+        self._planned: deque[float] = deque(maxlen=_PLANNED)
+        self._held = Held()
+
+    def change_at(self, t: float) -> None:
+        """A phrase begins at media time `t`, later than those before: people move with it."""
+        self._planned.append(t)
+
+    def step(self, t: float, attitude: Attitude) -> Held:
+        """The posture at media time `t`."""
+        due = t >= self._next
+        while self._planned and t >= self._planned[0]:
+            self._planned.popleft()
+            due = True
+        if due and t - self._since >= _LEAST_S:
+            self._since = t
+            r, mean = self._random, _MEAN_S[attitude]
+            # Gaussian, so that most are near the middle, and a far one comes now and then.
+            self._held = Held(*(reach * _gauss(r) for reach in _REACH[attitude]))
+            self._next = t + min(max(r.expovariate(1.0 / mean), mean / 5), 4 * mean)
+        return self._held
+
+
+def _gauss(random: Random) -> float:
+    return min(max(random.gauss(0.0, 0.5), -1.0), 1.0)
