@@ -15,6 +15,7 @@ from rich.console import Console
 from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.config import ConfigError, Settings, load_settings
 from avatar_server.inference.available import lacking
+from avatar_server.observe.otel import otel_lacks
 
 FINE, FAILED, WRONG_USE = 0, 1, 2
 INTERRUPTED = 130
@@ -93,7 +94,10 @@ def ensure_models(settings: Settings, console: Console) -> None:
 
     Exit code 2, and nothing fetched, where this version lacks a configured engine.
     """
-    if lacks := lacking(settings):
+    lacks = lacking(settings)
+    if untraced := otel_lacks(settings.observe):
+        lacks.append(untraced)
+    if lacks:
         raise stop_with("\n".join(lacks), WRONG_USE)
     from avatar_server.models import ModelError, ModelStore, RichProgress, default_models
 

@@ -169,7 +169,7 @@ class TurnRun:
         shares: Mapping[str, float],
     ) -> TurnTrace:
         """What is reported of the turn when it is over."""
-        entries = self.ledger(budget_ms, shares)
+        entries, end = self.ledger(budget_ms, shares), self.reply.end
         return TurnTrace(
             session=session,
             turn=self.turn,
@@ -182,6 +182,8 @@ class TurnRun:
             acknowledged_ms=self.acknowledged_ms,
             outcome=outcome,
             ended=now - self.at,
+            route=end.route if end else "",
+            llm=end.llm if end else None,
             viewer=self.viewer or "",
             viewer_text=self.text,
             reply_text=heard,

@@ -83,6 +83,8 @@ class Control:
         self.lifetimes = Lifetimes(settings.sessions, self.registry, self._clock)
         self.on_drained: Callable[[], None] | None = None
         """Called once everything has ended after a drain."""
+        self.on_turn: Callable[[TurnTrace, str], None] | None = None
+        """Called with each finished turn and the name of its avatar."""
         self._pinning: set[asyncio.Task[None]] = set()
         self._keepers: dict[str, Keeper] = {}
         self._spares = Spares(self._commands.avatar, "avatar", settings.sessions.warm_spares)
@@ -291,6 +293,8 @@ class Control:
         else:
             self.traces.add(message)
             self.metrics.turn(message)
+            if self.on_turn is not None and (entry := self.registry.find(session)):
+                self.on_turn(message, entry.avatar)
 
     def _avatar_lost(self, session: str, cause: str) -> None:
         self.metrics.restarts.labels("avatar", cause_label(cause)).inc()

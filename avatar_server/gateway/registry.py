@@ -142,6 +142,10 @@ class Registry:
         """All sessions, oldest first."""
         return list(self._sessions.values())
 
+    def find(self, session: str) -> Session | None:
+        """The session, if there is one."""
+        return self._sessions.get(session)
+
     def get(self, session: str) -> Session:
         """Raises `UnknownSession`."""
         try:

@@ -24,6 +24,7 @@ from avatar_server.gateway.guards import is_loopback, page_url
 from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.previews import Previews
 from avatar_server.gateway.retention import Retention
+from avatar_server.observe.otel import open_tracer
 
 # Open requests (a page that waits for an avatar to start) are cut off at the end after this long.
 HTTP_GRACE_S = 1
@@ -104,6 +105,8 @@ async def serve(
     """
     stop = asyncio.Event()
     control = Control(settings, avatars, commands=commands)
+    if (tracer := open_tracer(settings)) is not None:
+        control.on_turn = tracer.turn
     previews = Previews(avatars)
     retention = Retention(settings)
     ring = LogRing()
@@ -160,6 +163,8 @@ async def serve(
         await asyncio.gather(
             control.stop(), previews.stop(), retention.stop(), *tasks, return_exceptions=True
         )
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
         listener.close()
         logging.getLogger().removeHandler(ring)
 

@@ -171,6 +171,11 @@ class Planner:
         _remember(self._latest, text, decision)
         return decision
 
+    def route_of(self, text: str) -> str:
+        """What `text` was taken for of late; empty where nothing was decided."""
+        decision = self._latest.get(text)
+        return "" if decision is None else decision.route
+
     async def call(self, call: Call) -> str:
         """Make the call; what is to be said."""
         return await self._tools.speak(call.tool, call.values, call.language)

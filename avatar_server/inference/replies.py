@@ -14,14 +14,27 @@ from avatar_server.clock import Clock
 from avatar_server.config import LlmSettings
 from avatar_server.inference.budget import TurnBudget
 from avatar_server.inference.early import EarlyReply
-from avatar_server.inference.llm.engine import ChatMessage, EngineError, LlmEngine, LlmRequest
+from avatar_server.inference.llm.engine import (
+    ChatMessage,
+    EngineError,
+    LlmEngine,
+    LlmRequest,
+    TokenCount,
+)
 from avatar_server.inference.llm.responder import Direct, Generate, Responder
 from avatar_server.inference.llm.tidy import is_end
 from avatar_server.inference.planning import Call, Planner, Silence
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
 from avatar_server.inference.tts.kept import KeptSpeech, Spoken
 from avatar_server.inference.workers import Workers
-from avatar_server.protocol.messages import HistoryItem, Message, Outlook, ReplyAudio, ReplyEnd
+from avatar_server.protocol.messages import (
+    HistoryItem,
+    LlmUse,
+    Message,
+    Outlook,
+    ReplyAudio,
+    ReplyEnd,
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +84,8 @@ class _Progress:
     emotion: str = "neutral"
     stages_ms: dict[str, float] = field(default_factory=dict)
     foreseen: tuple[str, int, float] | None = None
+    route: str = ""
+    used: TokenCount | None = None
 
     def mark(self, stage: str, seconds: float) -> None:
         self.stages_ms.setdefault(stage, round(seconds * 1e3, 1))
@@ -130,6 +145,8 @@ class ReplyMaker:
             plan = await planner.plan(text, history, progress.mark, self._due)
             if early is not None and plan != guess:
                 await early.drop()
+                progress.used = None
+            progress.route = planner.route_of(text)
             match plan:
                 case Direct():
                     pieces, kind = _once(plan.text), "reply.known"
@@ -193,6 +210,8 @@ class ReplyMaker:
                 text=progress.text,
                 stages_ms=progress.stages_ms,
                 emotion=progress.emotion,
+                route=progress.route,
+                llm=_use(progress.used),
             )
         )
 
@@ -210,6 +229,7 @@ class ReplyMaker:
             stop=responder.stop,
             priority=round(self._budget.due * 100),
         )
+        progress.used = request.used
         with tools.workers.holding(tools.llm_device):
             async with contextlib.aclosing(tools.llm.stream(request)) as pieces:
                 async for piece in pieces:
@@ -335,6 +355,12 @@ class ReplyMaker:
                 visemes=piece.visemes if first else [],
             )
         )
+
+
+def _use(used: TokenCount | None) -> LlmUse | None:
+    if used is None:
+        return None
+    return LlmUse(prompt_tokens=used.prompt, cached_tokens=used.cached, reply_tokens=used.reply)
 
 
 def _seconds(piece: SpeechPiece) -> float:

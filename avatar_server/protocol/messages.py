@@ -171,13 +171,26 @@ class LedgerEntry(msgspec.Struct, kw_only=True):
     took_ms: float
 
 
+class LlmUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Tokens that the language model read and wrote for a reply; 0 where its engine does not tell.
+
+    `prompt_tokens` counts those taken from the cache (`cached_tokens`), too.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    reply_tokens: int = 0
+
+
 class TurnTrace(Message):
     """A finished turn: when each stage ran, and the latency the viewer felt.
 
     `ledger` accounts for all the time up to the answer's first audible sample, each moment once;
     `overran` is the stage that took most over what it was granted, where `budget_ms` was missed.
     `acknowledged_ms` is when an acknowledgement was heard before the answer. `ended` is when the
-    turn was over, in seconds from the viewer's last voiced sample; it is reported at once.
+    turn was over, in seconds from the viewer's last voiced sample; it is reported at once. `route`
+    is what the words were taken for; `llm` is there where the language model made the reply, and
+    it came to its end.
     """
 
     session: str
@@ -191,6 +204,8 @@ class TurnTrace(Message):
     acknowledged_ms: float | None = None
     outcome: Literal["answered", "interrupted", "failed", "empty"] = "answered"
     ended: float = 0.0
+    route: str = ""
+    llm: LlmUse | None = None
     viewer: str = ""
     viewer_text: str = ""
     reply_text: str = ""
@@ -401,12 +416,17 @@ class ReplyAudio(Message):
 
 
 class ReplyEnd(Message):
-    """The reply is complete. `stages` are durations in ms (`route`, `llm_first_token`, ...)."""
+    """The reply is complete. `stages_ms` are durations (`route`, `llm_first_token`, ...).
+
+    `route` is what the words were taken for; `llm` is there where the language model made it.
+    """
 
     job: str
     text: str
     stages_ms: dict[str, float] = {}
     emotion: str = "neutral"
+    route: str = ""
+    llm: LlmUse | None = None
 
 
 class FacesOpened(Message):

@@ -94,6 +94,20 @@ def test_stop_is_silence_and_the_model_is_not_asked() -> None:
     run(test)
 
 
+def test_the_end_of_a_reply_says_what_the_words_were_taken_for_and_whether_the_model_made_it() -> (
+    None
+):
+    async def test() -> None:
+        async with talking({"stop": {"stop": 1.0}}) as (made, _):
+            silent = await reply(made, "stop talking", job="1")
+            assert (silent.route, silent.llm) == ("stop", None)
+            made_up = await reply(made, "tell me", job="2")
+            assert made_up.route == "question"
+            assert made_up.llm is not None
+
+    run(test)
+
+
 def test_repeat_says_the_whole_last_reply_again_even_where_it_was_cut_off() -> None:
     async def test() -> None:
         async with talking({"what?": {"repeat": 1.0}}) as (made, _):

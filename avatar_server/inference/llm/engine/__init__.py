@@ -10,6 +10,7 @@ from avatar_server.inference.llm.engine.contract import (
     LlmRequest,
     MetricsTally,
     Priority,
+    TokenCount,
 )
 from avatar_server.inference.llm.engine.labels import LabelScores
 
@@ -24,4 +25,5 @@ __all__ = [
     "LlmRequest",
     "MetricsTally",
     "Priority",
+    "TokenCount",
 ]

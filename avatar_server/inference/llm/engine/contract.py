@@ -44,6 +44,18 @@ class ChatMessage:
     content: str
 
 
+@dataclass(slots=True)
+class TokenCount:
+    """Tokens of one request, as far as its engine tells; whole once its stream has ended.
+
+    `prompt` counts those taken from the cache (`cached`), too.
+    """
+
+    prompt: int = 0
+    cached: int = 0
+    reply: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LlmRequest:
     """A chat to continue.
@@ -57,6 +69,8 @@ class LlmRequest:
     max_tokens: int
     stop: Sequence[str] = ()
     priority: int = Priority.REPLY
+    used: TokenCount = field(default_factory=TokenCount, compare=False)
+    """What it took: the engine writes, whoever asked reads."""
 
 
 @dataclass(frozen=True, slots=True)

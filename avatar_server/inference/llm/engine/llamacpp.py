@@ -144,9 +144,15 @@ class LlamaCppEngine:
             async with self._slots.hold(request.session) as slot:
                 body = self._body(request.messages, request.max_tokens, slot, list(request.stop))
                 call = _Call(body, asyncio.get_running_loop())
-                async with contextlib.aclosing(self._run(call)) as pieces:
-                    async for piece in pieces:
-                        yield piece
+                try:
+                    async with contextlib.aclosing(self._run(call)) as pieces:
+                        async for piece in pieces:
+                            yield piece
+                finally:
+                    # Also of a request that its reader ends: a reply of enough sentences does.
+                    read, cached = call.timings.get("prompt_n", 0), call.timings.get("cache_n", 0)
+                    request.used.prompt, request.used.cached = int(read + cached), int(cached)
+                    request.used.reply = int(call.timings.get("predicted_n", 0))
         finally:
             self._streams -= 1
             self._read_ahead()
@@ -275,6 +281,7 @@ class LlamaCppEngine:
             "stream": True,
             # A chunk after each step of the prompt, which is where a request can be stopped.
             "return_progress": True,
+            "timings_per_token": True,
             **self._settings.options,
         }
 

@@ -22,6 +22,7 @@ from avatar_server.inference.llm.engine.contract import (
     LlmRequest,
     MetricsTally,
     Priority,
+    TokenCount,
 )
 from avatar_server.inference.llm.engine.labels import LabelScores, check_labels, from_text, from_top
 from avatar_server.inference.memory import MemoryFigure
@@ -107,7 +108,7 @@ class OpenAiEngine:
         if request.stop:
             # The API takes at most four.
             body["stop"] = list(request.stop)[:4]
-        async with contextlib.aclosing(self._run(body)) as pieces:
+        async with contextlib.aclosing(self._run(body, request.used)) as pieces:
             async for piece in pieces:
                 if piece.text:
                     yield piece.text
@@ -138,8 +139,11 @@ class OpenAiEngine:
             return choice
         raise EngineError(f"{self.description} answered {text!r}, which is none of the labels")
 
-    async def _run(self, body: dict[str, Any]) -> AsyncGenerator[_Piece, None]:
+    async def _run(
+        self, body: dict[str, Any], used: TokenCount | None = None
+    ) -> AsyncGenerator[_Piece, None]:
         """The answer's pieces, with what there is to say about it counted."""
+        used = used or TokenCount()
         self._tally.add(requests=1)
         self._running += 1
         began = time.monotonic()
@@ -155,9 +159,10 @@ class OpenAiEngine:
                     if piece is None:
                         break
                     if piece.usage is not None:
-                        self._account(piece.usage, pieces_seen)
+                        self._account(piece.usage, pieces_seen, used)
                         continue
                     pieces_seen += 1
+                    used.reply = pieces_seen
                     self._tally.add(reply_tokens=1)
                     yield piece
             finished = True
@@ -178,14 +183,16 @@ class OpenAiEngine:
             if not finished:
                 self._tally.add(cancelled=1)
 
-    def _account(self, usage: dict[str, Any], counted: int) -> None:
+    def _account(self, usage: dict[str, Any], counted: int, used: TokenCount) -> None:
         """The endpoint's own count, where it gives one; ours are pieces, not tokens."""
         details = usage.get("prompt_tokens_details") or {}
-        cached = int(details.get("cached_tokens") or 0)
+        used.cached = int(details.get("cached_tokens") or 0)
+        used.prompt = int(usage.get("prompt_tokens") or 0)
+        used.reply = int(usage.get("completion_tokens") or counted)
         self._tally.add(
-            prompt_tokens=int(usage.get("prompt_tokens") or 0) - cached,
-            cached_tokens=cached,
-            reply_tokens=int(usage.get("completion_tokens") or counted) - counted,
+            prompt_tokens=used.prompt - used.cached,
+            cached_tokens=used.cached,
+            reply_tokens=used.reply - counted,
         )
 
     async def prefill(self, session: str, messages: Sequence[ChatMessage]) -> None:

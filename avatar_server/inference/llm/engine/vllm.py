@@ -97,6 +97,9 @@ class VllmEngine:
         ids = self._tokens(request.messages, params)
         async with contextlib.aclosing(self._run(ids, params, request.priority)) as outputs:
             async for output in outputs:
+                used = request.used
+                used.prompt, used.cached = len(ids), output.num_cached_tokens or used.cached
+                used.reply += len(output.outputs[0].token_ids)
                 if text := output.outputs[0].text:
                     yield text
 

@@ -57,6 +57,25 @@ def test_it_answers_and_reads_a_sessions_prompt_only_once(model: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_request_tells_what_it_took_also_where_its_reader_ended_it(model: Path) -> None:
+    async def run() -> None:
+        async with engine(model) as made:
+            whole = LlmRequest("s", [SYSTEM, ChatMessage("user", "Hello!")], 6)
+            pieces = [piece async for piece in made.stream(whole)]
+            assert whole.used.prompt > 100
+            assert whole.used.cached == 0
+            assert len(pieces) <= whole.used.reply <= 6
+            ended = LlmRequest("s", [SYSTEM, ChatMessage("user", "Tell me a story.")], 60)
+            async with contextlib.aclosing(made.stream(ended)) as stream:
+                async for _ in stream:
+                    break
+            assert ended.used.prompt > 100
+            assert ended.used.cached > 90
+            assert 0 < ended.used.reply < 60
+
+    asyncio.run(run())
+
+
 def test_a_prompt_read_ahead_is_not_read_again(model: Path) -> None:
     async def run() -> None:
         async with engine(model) as made:

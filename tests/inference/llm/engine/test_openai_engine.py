@@ -382,6 +382,7 @@ def test_the_endpoints_own_count_of_tokens_is_taken() -> None:
             assert metrics.reply_tokens == 9
             assert metrics.cached_share == 0.8
             assert metrics.running == 0
+            assert (REQUEST.used.prompt, REQUEST.used.cached, REQUEST.used.reply) == (100, 80, 9)
             await made.close()
 
     asyncio.run(run())
