@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import statistics
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,22 +16,20 @@ import numpy as np
 from avatar_server.clock import Clock
 from avatar_server.config import Settings
 from avatar_server.inference.budget import TurnBudget
-from avatar_server.inference.deciding import build_planner
 from avatar_server.inference.faces import FaceHost
 from avatar_server.inference.host import host_workers, llm_device
 from avatar_server.inference.llm.engine import EngineError
-from avatar_server.inference.llm.responder import Responder
-from avatar_server.inference.llm.retrieval import FactIndex
 from avatar_server.inference.llm.tools import ToolCaller
 from avatar_server.inference.loading import Models
 from avatar_server.inference.memory import MemoryFigure
-from avatar_server.inference.planning import Planner
 from avatar_server.inference.pressing import Pressing
-from avatar_server.inference.replies import ReplyMaker, ReplyTools, Voice
+from avatar_server.inference.replies import ReplyMaker, ReplyTools
 from avatar_server.inference.resources import rss_bytes
+from avatar_server.inference.sessions import Session, build_session
+from avatar_server.inference.tally import JobTally
 from avatar_server.inference.text.clauses import ClauseCutter
 from avatar_server.inference.text.speakable import speakable
-from avatar_server.inference.tts import TtsError, choose_voice
+from avatar_server.inference.tts import TtsError
 from avatar_server.inference.tts.kept import KeptSpeech
 from avatar_server.inference.waits import Waits
 from avatar_server.inference.workers import OverloadedError
@@ -80,21 +76,6 @@ JOB_TIMEOUT_S = 20.0
 """A result that waited longer in a queue comes too late for any conversation."""
 
 
-@dataclass(slots=True, eq=False)
-class _Session:
-    """What is known of one avatar."""
-
-    opened: OpenSession
-    peer: bytes
-    heard_at: float
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    opening: asyncio.Task[None] | None = None
-    voice: Voice | None = None
-    planner: Planner | None = None
-    jobs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    uncommitted: dict[str, asyncio.Event] = field(default_factory=dict)
-
-
 class InferenceService:
     """Answers messages with the models given to `start`. All methods run on one event loop."""
 
@@ -105,14 +86,12 @@ class InferenceService:
         self.workers = self._workers = host_workers(settings, clock)
         self.faces = FaceHost(settings.faces, self.workers, clock)
         self._caller = ToolCaller()
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, Session] = {}
         self._peers: set[bytes] = set()
         self._models: Models | None = None
         self._tools: ReplyTools | None = None
         self._ready = asyncio.Event()
-        self._done: dict[str, int] = {}
-        self._failed = 0
-        self._stages: dict[str, deque[float]] = {}
+        self._tally = JobTally()
         self._sweeper = asyncio.create_task(self._sweep(), name="sweep-sessions")
         self._waits = Waits(clock)
         self._pressing = Pressing(self._hold_prefill)
@@ -203,11 +182,9 @@ class InferenceService:
             running=self._workers.running(),
             busy={e: round(share, 3) for e, share in self._workers.utilisation().items()},
             deadlines_missed=self._workers.missed(),
-            jobs_done={**self._done, "kept_speech": kept} if kept else dict(self._done),
-            jobs_failed=self._failed,
-            stage_ms_p50={
-                stage: round(statistics.median(values), 1) for stage, values in self._stages.items()
-            },
+            jobs_done={**self._tally.done, "kept_speech": kept} if kept else dict(self._tally.done),
+            jobs_failed=self._tally.failed,
+            stage_ms_p50=self._tally.medians_ms(),
             rtf_tts=models.rtf_tts if models else 0.0,
             wait_ms=round(self._waits.percentile_ms(), 1),
             costs=self.costs,
@@ -247,38 +224,24 @@ class InferenceService:
                 self._send(peer, SessionOpened(session=message.session, voice=old.voice.name))
             return
         self._forget(message.session)
-        session = _Session(message, peer, self._clock.now())
+        session = Session(message, peer, self._clock.now())
         self._sessions[message.session] = session
         session.opening = asyncio.create_task(
             self._prepare(session), name=f"open-{message.session}"
         )
 
-    async def _prepare(self, session: _Session) -> None:
+    async def _prepare(self, session: Session) -> None:
         await self._ready.wait()
         assert self._models is not None
         models, opened = self._models, session.opened
-        voice = choose_voice(models.synthesizer.voices(), opened.voice, opened.voice_fallbacks)
-        session.voice = Voice(voice, opened.speed, opened.language)
-        index, _ = await self._workers["retrieve"].call(
-            opened.session, lambda: FactIndex(opened.facts, models.encoder)
-        )
-        responder = Responder(
-            opened.persona,
-            index,
-            models.encoder,
-            self._settings.llm,
-            name=opened.avatar.replace("-", " ").title(),
-            language=opened.language,
-            small_talk=models.small_talk if opened.language.startswith("en") else None,
-        )
-        session.planner = await build_planner(
-            opened, responder, models.router, self._workers, self._caller, self._clock
+        session.voice, session.planner = await build_session(
+            opened, models, self._settings, self._workers, self._caller, self._clock
         )
         session.ready.set()
-        self._send(session.peer, SessionOpened(session=opened.session, voice=voice))
-        await models.llm.prefill(opened.session, responder.prefix())
+        self._send(session.peer, SessionOpened(session=opened.session, voice=session.voice.name))
+        await models.llm.prefill(opened.session, session.planner.responder.prefix())
 
-    def _known(self, peer: bytes, name: str) -> _Session | None:
+    def _known(self, peer: bytes, name: str) -> Session | None:
         session = self._sessions.get(name)
         if session is not None:
             session.heard_at = self._clock.now()
@@ -312,7 +275,7 @@ class InferenceService:
         self,
         peer: bytes,
         message: Transcribe | CheckEndOfTurn | Respond | Say,
-        work: Callable[[_Session, Any], Coroutine[Any, Any, None]],
+        work: Callable[[Session, Any], Coroutine[Any, Any, None]],
     ) -> None:
         session = self._known(peer, message.session)
         if session is None:
@@ -331,9 +294,9 @@ class InferenceService:
 
     async def _run(
         self,
-        session: _Session,
+        session: Session,
         message: Any,
-        work: Callable[[_Session, Any], Coroutine[Any, Any, None]],
+        work: Callable[[Session, Any], Coroutine[Any, Any, None]],
     ) -> None:
         job: str = message.job
         with log_context(session=session.opened.session):
@@ -354,29 +317,24 @@ class InferenceService:
                     del session.jobs[job]
                     session.uncommitted.pop(job, None)
 
-    def _cancel(self, session: _Session, job: str) -> None:
+    def _cancel(self, session: Session, job: str) -> None:
         # Taken out at once: nothing is sent for it from here on, and its id may come again.
         session.uncommitted.pop(job, None)
         if (task := session.jobs.pop(job, None)) is not None:
             task.cancel()
 
     def _fail(self, peer: bytes, job: str, code: Any, message: str) -> None:
-        self._failed += 1
+        self._tally.failed += 1
         log.warning("job %s: %s", job, message)
         self._send(peer, JobFailed(job=job, code=code, message=message))
 
-    def _count(self, kind: str, stages_ms: dict[str, float]) -> None:
-        self._done[kind] = self._done.get(kind, 0) + 1
-        for stage, value in stages_ms.items():
-            self._stages.setdefault(stage, deque(maxlen=200)).append(value)
-
-    async def _loaded(self, session: _Session) -> tuple[Models, ReplyTools]:
+    async def _loaded(self, session: Session) -> tuple[Models, ReplyTools]:
         await session.ready.wait()
         assert self._models is not None
         assert self._tools is not None
         return self._models, self._tools
 
-    async def _transcribe(self, session: _Session, message: Transcribe) -> None:
+    async def _transcribe(self, session: Session, message: Transcribe) -> None:
         pcm = _samples(message.pcm)
         models, _ = await self._loaded(session)
         partial = message.purpose == "partial"
@@ -389,7 +347,7 @@ class InferenceService:
                 best_effort=partial,
                 timeout_s=PARTIAL_TIMEOUT_S if partial else JOB_TIMEOUT_S,
             )
-        self._count("stt", {"stt": timing.ran * 1e3})
+        self._tally.count("stt", {"stt": timing.ran * 1e3})
         if not partial:
             self._waits.add(timing.queued)
         self._send(
@@ -405,7 +363,7 @@ class InferenceService:
         if partial and session.planner is not None:
             await session.planner.foresee(result.text)
 
-    async def _check_end_of_turn(self, session: _Session, message: CheckEndOfTurn) -> None:
+    async def _check_end_of_turn(self, session: Session, message: CheckEndOfTurn) -> None:
         pcm = _samples(message.pcm)
         models, _ = await self._loaded(session)
         with self._pressing.work():
@@ -415,11 +373,11 @@ class InferenceService:
                 deadline=self._deadline("stt", message.budget_s),
                 timeout_s=JOB_TIMEOUT_S,
             )
-        self._count("endpoint", {"endpoint": timing.ran * 1e3})
+        self._tally.count("endpoint", {"endpoint": timing.ran * 1e3})
         self._waits.add(timing.queued)
         self._send(session.peer, EndOfTurn(job=message.job, probability=probability, timing=timing))
 
-    async def _respond(self, session: _Session, message: Respond) -> None:
+    async def _respond(self, session: Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
         assert session.planner is not None
         silence = contextlib.ExitStack()
@@ -437,7 +395,7 @@ class InferenceService:
             )
         await models.llm.prefill(message.session, chat)
 
-    async def _say(self, session: _Session, message: Say) -> None:
+    async def _say(self, session: Session, message: Say) -> None:
         _, tools = await self._loaded(session)
         maker = self._maker(session, message.job, tools, self._budget(None))
         await maker.say(message.text, ahead=message.ahead)
@@ -456,7 +414,7 @@ class InferenceService:
 
     def _maker(
         self,
-        session: _Session,
+        session: Session,
         job: str,
         tools: ReplyTools,
         budget: TurnBudget,
@@ -469,7 +427,7 @@ class InferenceService:
             if isinstance(message, ReplyAudio):
                 sounded()
             if (stages := getattr(message, "stages_ms", None)) is not None:
-                self._count("reply", stages)
+                self._tally.count("reply", stages)
                 self._waits.add(stages.get("queued", 0.0) / 1e3)
             self._send(session.peer, message)
 
