@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from avatar_server.avatar.pitch import CONTEXT_SAMPLES, pitch_per_10_ms
 from avatar_server.protocol.messages import Word
 from renderers.contract import VisemeSpan
 
@@ -28,9 +29,15 @@ class Clip:
     """
 
     def __init__(
-        self, index: int, text: str, words: Sequence[Word], visemes: Sequence[VisemeSpan]
+        self,
+        index: int,
+        text: str,
+        words: Sequence[Word],
+        visemes: Sequence[VisemeSpan],
+        emotion: str = "",
     ) -> None:
         self.index = index
+        self.emotion = emotion
         self.text = text
         self.visemes = tuple(visemes)
         self.words = tuple(words) if words else _estimated_words(text)
@@ -44,6 +51,8 @@ class Clip:
         self._unmeasured: NDArray[np.int16] = np.zeros(0, np.int16)
         self._measured = 0
         self._energies: list[NDArray[np.float32]] = []
+        self._pitches: list[NDArray[np.float32]] = []
+        self._before: NDArray[np.int16] = np.zeros(0, np.int16)
         self._next_word = 0
         self._ends = _word_ends(text, self.words)
 
@@ -71,6 +80,9 @@ class Clip:
         whole = len(joined) - len(joined) % ENERGY_SAMPLES
         energy = rms_per_10_ms(joined[:whole])
         self._energies.append(energy)
+        self._pitches.append(pitch_per_10_ms(joined[:whole], self._before))
+        if whole:
+            self._before = joined[max(0, whole - CONTEXT_SAMPLES) : whole]
         offset = self._measured
         self._measured += whole
         self._unmeasured = joined[whole:]
@@ -86,11 +98,20 @@ class Clip:
         padded[: len(rest)] = rest
         energy = rms_per_10_ms(padded)
         self._energies.append(energy)
+        self._pitches.append(np.zeros(len(energy), np.float32))
         return self._measured, energy
 
     def energy(self) -> NDArray[np.float32]:
         """All the energy known so far, from the clause's first sample."""
         return np.concatenate(self._energies) if self._energies else np.zeros(0, np.float32)
+
+    def pitch(self) -> NDArray[np.float32]:
+        """All the pitch known so far (Hz per 10 ms; 0: no voice), as many values as of energy."""
+        return np.concatenate(self._pitches) if self._pitches else np.zeros(0, np.float32)
+
+    def latest_pitch(self) -> NDArray[np.float32]:
+        """The pitch of what the last `add` or `close` made known."""
+        return self._pitches[-1] if self._pitches else np.zeros(0, np.float32)
 
     def take(self, out: NDArray[np.int16]) -> int:
         """Play into `out`; returns how many samples it was given."""

@@ -23,6 +23,7 @@ from avatar_server.avatar.listening import Executor, SpeechDetector, VoiceFrame
 from avatar_server.avatar.page import Emit, Page, state_event, visible_state
 from avatar_server.avatar.partials import Partials
 from avatar_server.avatar.playout import Mouth, Playout
+from avatar_server.avatar.playout_events import Attentive
 from avatar_server.avatar.requests import Requests
 from avatar_server.avatar.turn_run import CheckRun, ReplyRun
 from avatar_server.avatar.turn_taking import SAMPLE_RATE_HZ, TurnTaking
@@ -81,6 +82,8 @@ class Conversation:
     ) -> None:
         self._inference, self._playout, self._clock = inference, playout, clock
         playout.mouth = mouth
+        self._attentive = mouth if isinstance(mouth, Attentive) else None
+        self._voiced_from = settings.turns.speech_threshold
         inference.on_available = self._on_available
         keep_s = settings.turns.max_utterance_s + _KEEP_MARGIN_S
         self._audience = Audience(self._on_frame, keep_s, build_detector, executor)
@@ -212,6 +215,9 @@ class Conversation:
 
     def _on_frame(self, viewer: str, frame: VoiceFrame) -> None:
         self._act(self._talk.on_frame(viewer, frame.end, frame.at, frame.probability))
+        if self._attentive is not None and viewer == self._talk.floor:
+            voiced = frame.probability >= self._voiced_from
+            self._attentive.hear_viewer(voiced, self._playout.position)
         self._show()
 
     def _follow(self, now: float) -> None:
@@ -247,10 +253,6 @@ class Conversation:
         """Speech could not be recognised."""
         self._act(self._talk.on_check_failed(check.number))
         self._show()
-
-    def on_reply_complete(self, reply: ReplyRun) -> None:
-        """All of a reply has come."""
-        self._turns.on_reply_complete(reply)
 
     def on_reply_failed(self, reply: ReplyRun, lost: bool, message: str) -> None:
         """A reply broke off; `lost`: because inference went away."""

@@ -21,6 +21,7 @@ from avatar_server.avatar.playout_events import (
     Cut,
     Expressive,
     FirstAudible,
+    Melodic,
     Mouth,
     PlayoutEvent,
     ReplyFinished,
@@ -132,7 +133,7 @@ class Playout:
             if clip is None or clip.index != piece.clause:
                 if clip is not None and not clip.complete:
                     self._extend(reply, clip, clip.close())
-                clip = Clip(piece.clause, piece.text, piece.words, piece.visemes)
+                clip = Clip(piece.clause, piece.text, piece.words, piece.visemes, piece.emotion)
                 reply.clips.append(clip)
                 known = clip.add(pcm)
                 if reply is self._active:
@@ -173,7 +174,8 @@ class Playout:
                 return False
             for piece in pieces:
                 if piece.piece == 0:
-                    clip = Clip(-1 - len(reply.clips), piece.text, piece.words, piece.visemes)
+                    number = -1 - len(reply.clips)
+                    clip = Clip(number, piece.text, piece.words, piece.visemes, piece.emotion)
                     reply.clips.append(clip)
                 clip = reply.clips[-1]
                 clip.add(np.frombuffer(piece.pcm, dtype="<i2").astype(np.int16))
@@ -310,7 +312,7 @@ class Playout:
             clip.begun = True
             self._reschedule(reply, clip, at)
             self._events.append(
-                ClauseStarted(reply.turn, clip.index, clip.text, at / SAMPLE_RATE_HZ)
+                ClauseStarted(reply.turn, clip.index, clip.text, at / SAMPLE_RATE_HZ, clip.emotion)
             )
         count = clip.take(out[done:])
         if count and clip.starved:
@@ -367,11 +369,16 @@ class Playout:
         clip.start = start
         if self.mouth:
             self.mouth.add_speech(start / SAMPLE_RATE_HZ, clip.visemes, energy)
+            if isinstance(self.mouth, Melodic):
+                self.mouth.add_pitch(start / SAMPLE_RATE_HZ, clip.pitch())
 
     def _extend(self, reply: _Reply, clip: Clip, known: tuple[int, NDArray[np.float32]]) -> None:
         offset, energy = known
         if clip.start is not None and len(energy) and self.mouth and reply is self._active:
-            self.mouth.extend_energy((clip.start + offset) / SAMPLE_RATE_HZ, energy)
+            start = (clip.start + offset) / SAMPLE_RATE_HZ
+            self.mouth.extend_energy(start, energy)
+            if isinstance(self.mouth, Melodic):
+                self.mouth.add_pitch(start, clip.latest_pitch())
 
     def _finish(self, reply: _Reply, done: int) -> None:
         self._active = None

@@ -47,14 +47,38 @@ class Expressive(Protocol):
         ...
 
 
+@runtime_checkable
+class Melodic(Protocol):
+    """A mouth whose face moves with the melody of the voice."""
+
+    def add_pitch(self, start: float, pitch: NDArray[np.float32]) -> None:
+        """More pitch is known (Hz per 10 ms; 0: no voice): of the sound that begins at `start`,
+        within the newest clause."""
+        ...
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A mouth whose face shows that it listens."""
+
+    def hear_viewer(self, voiced: bool, t: float) -> None:
+        """Whether the voice of the viewer who is listened to is heard at `t` (s of the playout
+        clock)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ClauseStarted:
-    """A clause's first sample was pulled; `position` in seconds of the playout clock."""
+    """A clause's first sample was pulled; `position` in seconds of the playout clock.
+
+    `emotion`: what the face shows with it; empty: as before.
+    """
 
     turn: int
     clause: int
     text: str
     position: float
+    emotion: str = ""
 
 
 @dataclass(frozen=True, slots=True)

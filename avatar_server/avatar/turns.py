@@ -129,15 +129,8 @@ class Turns:
         now = self._clock.now()
         self._turn = TurnRun(turn, viewer, kind, text, at, now, reply, check)
         self._playout.commit(reply.job, turn)
-        self.on_reply_complete(reply)
 
     # --- replies --------------------------------------------------------------------------------
-
-    def on_reply_complete(self, reply: ReplyRun) -> None:
-        """All of a reply has come; most of it is still to be played."""
-        mine = self._turn is not None and self._turn.reply is reply
-        if mine and self._face is not None and reply.end is not None:
-            self._face.set_emotion(reply.end.emotion, self._playout.position)
 
     def on_reply_failed(self, reply: ReplyRun, lost: bool, message: str) -> None:
         """A committed reply broke off; `lost`: with inference, so that it may be asked again."""
@@ -185,6 +178,8 @@ class Turns:
                     self._page.caption(event.turn, event.clause, event.text, event.spoken)
                 case ClauseStarted():
                     self._page.caption(event.turn, event.clause, event.text, "")
+                    if event.emotion and self._face is not None:
+                        self._face.set_emotion(event.emotion, event.position)
                 case ReplyFinished():
                     self._finished(turn, event.heard)
 

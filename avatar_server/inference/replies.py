@@ -14,6 +14,7 @@ from avatar_server.clock import Clock
 from avatar_server.config import LlmSettings
 from avatar_server.inference.budget import TurnBudget
 from avatar_server.inference.early import EarlyReply
+from avatar_server.inference.llm.emotion import emotion_of, without_marks
 from avatar_server.inference.llm.engine import (
     ChatMessage,
     EngineError,
@@ -81,7 +82,11 @@ class _Progress:
     received: float
     text: str = ""
     clauses: int = 0
-    emotion: str = "neutral"
+    question: str = ""
+    emotion: str = ""
+    """That of the clause being spoken; empty: the face stays as it is."""
+    named: str = ""
+    """An emotion named by words that had nothing to say: it is the next clause's."""
     stages_ms: dict[str, float] = field(default_factory=dict)
     foreseen: tuple[str, int, float] | None = None
     route: str = ""
@@ -136,6 +141,7 @@ class ReplyMaker:
         Until `committed` is set the turn may not be over: nothing is done that cannot be undone.
         """
         progress, responder = self._progress, planner.responder
+        progress.question = text
         guess, early = None, None
         if planner.slow:
             guess = await planner.likely(text, history)
@@ -166,7 +172,6 @@ class ReplyMaker:
             if early is not None:
                 await early.drop()
         planner.said(text, history, progress.text)
-        progress.emotion = responder.emotion(text, progress.text)
         self._end()
         said = HistoryItem(role="assistant", text=progress.text)
         return responder.prefix([*history, HistoryItem(role="user", text=text), said])
@@ -209,7 +214,6 @@ class ReplyMaker:
                 job=self._job,
                 text=progress.text,
                 stages_ms=progress.stages_ms,
-                emotion=progress.emotion,
                 route=progress.route,
                 llm=_use(progress.used),
             )
@@ -294,10 +298,14 @@ class ReplyMaker:
 
     async def _speak(self, clause: str) -> None:
         tools, voice, progress = self._tools, self._voice, self._progress
-        shown = clause.strip()
+        shown, named = without_marks(clause.strip())
+        named = named or progress.named
         spoken = tools.speakable(shown, voice.language).strip()
+        progress.named = "" if spoken else named
         if not spoken:
             return
+        asked = progress.question if not progress.clauses else ""
+        progress.emotion = named or emotion_of(shown, asked)
         number, progress.clauses = progress.clauses, progress.clauses + 1
         progress.text = f"{progress.text} {shown}".strip()
         key = Spoken(spoken, voice.name, voice.speed, voice.language)
@@ -353,6 +361,7 @@ class ReplyMaker:
                 text=text if first else "",
                 words=piece.words if first else [],
                 visemes=piece.visemes if first else [],
+                emotion=self._progress.emotion if first else "",
             )
         )
 

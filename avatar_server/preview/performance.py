@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from avatar_server.avatar.clip import ENERGY_SAMPLES, rms_per_10_ms
-from avatar_server.inference.llm.manner import mood
+from avatar_server.avatar.pitch import pitch_per_10_ms
+from avatar_server.inference.llm.emotion import emotion_of
 from avatar_server.preview.voice import Speech
 from renderers import Attitude, Pose
 from renderers.motion import Animator
@@ -33,16 +34,22 @@ def performance(
     pose = Pose()
     end = 0.0
     if speech is not None:
-        shown = emotion or mood("", speech.text)
         end = speech.seconds
-        for start, clause in speech.clauses:
-            energy = rms_per_10_ms(clause.pcm[: len(clause.pcm) // ENERGY_SAMPLES * ENERGY_SAMPLES])
-            animator.add_speech(start, clause.visemes, energy)
-        animator.set_emotion(shown, 0.0, for_s=seconds)
-    elif emotion is not None:
+        for start, clause, _ in speech.clauses:
+            pcm = clause.pcm[: len(clause.pcm) // ENERGY_SAMPLES * ENERGY_SAMPLES]
+            animator.add_speech(start, clause.visemes, rms_per_10_ms(pcm))
+            animator.add_pitch(start, pitch_per_10_ms(pcm, pcm[:0]))
+    if emotion is not None:
         animator.set_emotion(emotion, 0.0, for_s=seconds)
+    felt = []
+    if speech is not None and emotion is None:
+        felt = [(start, emotion_of(text)) for start, _, text in speech.clauses]
     for frame in range(round(seconds * fps)):
         at = frame / fps
+        while felt and at >= felt[0][0]:
+            _, name = felt.pop(0)
+            if name:
+                animator.set_emotion(name, at)
         speaking = speech is not None and speech.clauses[0].start <= at + 0.1 and at < end
         animator.set_attitude(Attitude.SPEAKING if speaking else Attitude.IDLE, at)
         yield Moment(at, animator.pose(at, pose))

@@ -36,7 +36,7 @@ class Caption(NamedTuple):
 def sounds(speech: Speech, most: int = MOST) -> list[Caption]:
     """The sounds of `speech` in order, `most` at most, evenly left out where there are more."""
     found = []
-    for start, clause in speech.clauses:
+    for start, clause, _ in speech.clauses:
         for span in clause.visemes:
             if span.viseme == Viseme.SIL:
                 continue

@@ -22,10 +22,11 @@ _KOKORO = re.compile(r"[ab][fm]_\w+")
 
 
 class Said(NamedTuple):
-    """A clause, and when its first sample sounds (s)."""
+    """A clause as written, as said, and when its first sample sounds (s)."""
 
     start: float
     clause: WholeClause
+    text: str
 
 
 class Speech(NamedTuple):
@@ -70,7 +71,7 @@ def speak(
         if spoken:
             pieces = synthesizer.synthesize(spoken, voice, spec.voice.speed, spec.language)
             clause = whole_clause(pieces)
-            clauses.append(Said(start, clause))
+            clauses.append(Said(start, clause, written.strip()))
             parts.append(clause.pcm)
             start += clause.seconds
     if not clauses:

@@ -402,7 +402,8 @@ class ReplyAudio(Message):
     """A piece of a clause's speech. `pcm` is s16le, mono, 48 kHz.
 
     The first piece of a clause (`piece` 0) carries the clause's `text` (as shown in captions),
-    its `words` and its `visemes`, all timed from the clause's first sample. `last` closes it.
+    its `words` and its `visemes`, all timed from the clause's first sample, and the `emotion`
+    that the face shows with it (empty: as before). `last` closes it.
     """
 
     job: str
@@ -413,6 +414,7 @@ class ReplyAudio(Message):
     text: str = ""
     words: list[Word] = []
     visemes: list[VisemeSpan] = []
+    emotion: str = ""
 
 
 class ReplyEnd(Message):
@@ -424,7 +426,6 @@ class ReplyEnd(Message):
     job: str
     text: str
     stages_ms: dict[str, float] = {}
-    emotion: str = "neutral"
     route: str = ""
     llm: LlmUse | None = None
 

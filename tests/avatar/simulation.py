@@ -35,6 +35,7 @@ from renderers.contract import VisemeSpan
 
 STEP_S = 0.02
 TONE = 8_000
+EMOTION = "happy"
 WORD_S = 0.3
 
 
@@ -164,9 +165,7 @@ class FakeInference:
                 self.later.after(at, lambda piece=piece: self._emit(job, piece))
                 at += self.clause_s / self.pieces
         stages = {"queued": 1.0, "route": 9.0, "retrieve": 10.0, "tts_first_piece": 150.0}
-        self._finish(
-            at, job, ReplyEnd(job=job, text=" ".join(clauses), stages_ms=stages, emotion="happy")
-        )
+        self._finish(at, job, ReplyEnd(job=job, text=" ".join(clauses), stages_ms=stages))
 
 
 def clause_pieces(job: str, number: int, text: str, pieces: int = 1) -> list[ReplyAudio]:
@@ -188,6 +187,7 @@ def clause_pieces(job: str, number: int, text: str, pieces: int = 1) -> list[Rep
             text=text if i == 0 else "",
             words=words if i == 0 else [],
             visemes=visemes if i == 0 else [],
+            emotion=EMOTION if i == 0 else "",
         )
         for i, part in enumerate(parts)
     ]
@@ -215,6 +215,12 @@ class RecordingMouth:
 
     def set_emotion(self, name: str, t: float) -> None:
         self.calls.append(("emotion", name, t))
+
+    def add_pitch(self, start, pitch) -> None:  # type: ignore[no-untyped-def]
+        self.calls.append(("pitch", start, pitch))
+
+    def hear_viewer(self, voiced: bool, t: float) -> None:
+        self.calls.append(("hear", voiced, t))
 
     def cut_speech(self, at: float) -> None:
         self.calls.append(("cut", at))

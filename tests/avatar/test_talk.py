@@ -449,10 +449,32 @@ def test_a_one_word_answer_ends_soon_though_the_check_misses_it(session: Simulat
     assert took < 0.8
 
 
-def test_the_face_shows_the_replys_emotion(session: Simulation) -> None:
+def test_the_face_shows_each_clauses_emotion_from_where_it_sounds(session: Simulation) -> None:
     ask(session)
     session.run_until(lambda: session.talk.state == "idle")
-    assert [call[1] for call in session.mouth.calls if call[0] == "emotion"] == ["happy"]
+    felt = [call[1:] for call in session.mouth.calls if call[0] == "emotion"]
+    begun = [call[1] for call in session.mouth.calls if call[0] == "add"]
+    assert [name for name, _ in felt] == ["happy", "happy"]
+    assert [at for _, at in felt] == pytest.approx(begun, abs=0.05)
+
+
+def test_the_face_is_told_when_the_viewer_it_listens_to_is_heard(session: Simulation) -> None:
+    session.run(1.0, "ann")
+    session.run(0.4)
+    heard = [call[1:] for call in session.mouth.calls if call[0] == "hear"]
+    voiced = [at for is_voiced, at in heard if is_voiced]
+    assert 0.7 < voiced[-1] - voiced[0] < 1.2
+    assert not heard[-1][0]
+    assert heard[-1][1] > voiced[-1] + 0.15
+
+
+def test_the_face_knows_the_pitch_of_all_that_is_played(session: Simulation) -> None:
+    ask(session)
+    session.run_until(lambda: session.talk.state == "idle")
+    calls = session.mouth.calls
+    energies = sum(len(call[-1]) for call in calls if call[0] in ("add", "extend"))
+    pitches = sum(len(call[-1]) for call in calls if call[0] == "pitch")
+    assert energies == pitches > 100
 
 
 def test_partial_transcripts_are_shown_while_the_viewer_speaks() -> None:

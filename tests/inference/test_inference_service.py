@@ -397,7 +397,25 @@ def test_a_model_with_nothing_to_say_is_excused_politely(words: list[str]) -> No
             end = await b.end("1")
             assert isinstance(end, ReplyEnd)
             assert "sorry" in end.text.lower() or "afraid" in end.text
-            assert end.emotion == "apologetic"
+            assert b.audio("1")[0].emotion == "apologetic"
+
+    run(test)
+
+
+def test_tags_show_on_the_face_and_are_neither_said_nor_kept() -> None:
+    async def test() -> None:
+        words = ["[happy]", " It", " is", " here.", " [surprised]", " It", " has", " gone!"]
+        async with bench(lambda _: words) as b:
+            await b.opened()
+            b.say(Respond(session="s", job="1", text="Where is the lamp?"))
+            end = await b.end("1")
+            assert isinstance(end, ReplyEnd)
+            assert end.text == "It is here. It has gone!"
+            first = [m for m in b.audio("1") if m.piece == 0]
+            assert [(m.text, m.emotion) for m in first] == [
+                ("It is here.", "happy"),
+                ("It has gone!", "surprised"),
+            ]
 
     run(test)
 

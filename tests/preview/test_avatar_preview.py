@@ -44,7 +44,7 @@ def speech(start: float = 0.4) -> Speech:
     phones = [TimedPhone(Phone("m", 0), 0.0, 0.1)]
     clause = WholeClause(tone, [Word(text="Mama", start=0.0, end=0.7)], spans, phones)
     pcm = np.concatenate([np.zeros(round(start * RATE), np.int16), tone])
-    return Speech("Mama.", "a voice", pcm, [Said(start, clause)])
+    return Speech("Mama.", "a voice", pcm, [Said(start, clause, "Mama.")])
 
 
 def test_a_performance_is_that_of_a_session_with_the_same_seed() -> None:

@@ -1,17 +1,6 @@
-"""Small certainties about a reply: its mood, and what is said when there is none."""
+"""What is said where there is no reply, or where it is not clear what is wanted."""
 
 from __future__ import annotations
-
-import re
-
-_SORRY = re.compile(r"\b(sorry|apologi[sz]e|apologies|afraid|unfortunately|my mistake)\b", re.I)
-_SORRY_JA = re.compile(r"すみません|申し訳|ごめん")
-_HAPPY = re.compile(
-    r"\b(hi|hello|hey|welcome|glad|happy|delighted|pleasure|nice to meet|thank(s| you)|haha"
-    r"|joke|funny|wonderful|congratulations)\b",
-    re.I,
-)
-_HAPPY_JA = re.compile(r"こんにちは|はじめまして|ありがとう|うれしい|嬉しい|楽しい")
 
 _NOTHING_TO_SAY = {
     "en": (
@@ -35,16 +24,6 @@ _ASK_BACK = {
         "すみません、もう一度別の言い方でお願いします。",
     ),
 }
-
-
-def mood(question: str, reply: str) -> str:
-    """`apologetic`, `happy` or `neutral`, from the words alone."""
-    if _SORRY.search(reply) or _SORRY_JA.search(reply):
-        return "apologetic"
-    for text in (reply, question):
-        if _HAPPY.search(text) or _HAPPY_JA.search(text):
-            return "happy"
-    return "neutral"
 
 
 def fallback(language: str, turn: int) -> str:

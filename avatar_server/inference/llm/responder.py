@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from avatar_server.avatar_routes import Answer
 from avatar_server.config import LlmSettings
+from avatar_server.inference.llm.emotion import TAGS_IN_PROMPT
 from avatar_server.inference.llm.engine import ChatMessage
-from avatar_server.inference.llm.manner import fallback, mood
+from avatar_server.inference.llm.manner import fallback
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex, Found
 from avatar_server.inference.llm.secrets import Secret, harmless
 from avatar_server.inference.llm.small_talk import AGAIN, REPEAT, next_answer
@@ -100,7 +101,9 @@ class Responder:
         self._facts_in_prompt = FACTS_IN_SMALL_PROMPT if small else FACTS_IN_PROMPT
         if small:
             persona = persona.strip().split("\n\n")[0][:SMALL_PERSONA_CHARS]
-        self._fixed = [ChatMessage("system", f"{persona.strip()} {STYLE}".strip())]
+        # The embedded model would say the tags, or nothing else.
+        style = STYLE if small else f"{STYLE} {TAGS_IN_PROMPT}"
+        self._fixed = [ChatMessage("system", f"{persona.strip()} {style}".strip())]
         self._small = small
         self._secret = Secret(self._fixed[0].content, facts.answers())
         if small and language.startswith("en"):
@@ -173,10 +176,6 @@ class Responder:
         if self._small or language is None or language[:2] == self._language[:2]:
             return ""
         return f"Answer in {LANGUAGES.get(language[:2], 'the language of the words below')}."
-
-    def emotion(self, text: str, reply: str) -> str:
-        """The mood of a reply to `text`."""
-        return mood(text, reply)
 
     def _remark(self, answer: str, history: Sequence[HistoryItem]) -> Direct | Generate:
         if answer == REPEAT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from avatar_server.inference.llm.emotion import leading_tag
 from avatar_server.inference.llm.lexical import overlap, words
 from avatar_server.inference.llm.secrets import Secret
 
@@ -62,6 +63,7 @@ class ReplyTidier:
         self._released = 0
         self._sentences: list[str] = []
         self._direction = 0
+        self._mark = ""
         self._line_start = True
         self._ending = False
         self.done = False
@@ -104,6 +106,12 @@ class ReplyTidier:
                     self.done = True
                 self._line_start = True
             return
+        mark, unit = leading_tag(unit)
+        if mark:
+            # An emotion for the face: it goes with the next word, and is taken off before speech.
+            self._mark = mark
+            if not unit:
+                return
         at_line_start, self._line_start = self._line_start, False
         if at_line_start and _MARKER.fullmatch(unit):
             return
@@ -115,7 +123,8 @@ class ReplyTidier:
         word = _NEVER_SPOKEN.sub("", unit)
         if not word:
             return
-        self._sentence.append(word)
+        self._sentence.append(self._mark + word)
+        self._mark = ""
         if self._tells_secret():
             # Also what of this sentence was held back; of what was said no run is long.
             self._sentence.clear()

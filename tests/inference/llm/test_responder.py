@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from avatar_server.config import LlmSettings
-from avatar_server.inference.llm.manner import fallback, mood
+from avatar_server.inference.llm.manner import fallback
 from avatar_server.inference.llm.responder import (
     ITEMS_DROPPED,
     MAX_VIEWER_CHARS,
@@ -149,13 +149,6 @@ def test_what_was_said_is_repeated(responder: Responder) -> None:
 def test_an_avatar_without_facts_or_small_talk_asks_the_model(encoder: SentenceEncoder) -> None:
     responder = Responder("", FactIndex([], encoder), encoder, LlmSettings())
     assert generated(responder.plan("Hello!", [])).messages[-1].content == "Hello!"
-
-
-def test_moods_come_from_the_words() -> None:
-    assert mood("What is that?", "I'm sorry, I don't know.") == "apologetic"
-    assert mood("Hello!", "Good day to you.") == "happy"
-    assert mood("What is that?", "It is a lamp.") == "neutral"
-    assert mood("これは?", "すみません、わかりません。") == "apologetic"
 
 
 def test_fallbacks_vary_and_know_the_language() -> None:

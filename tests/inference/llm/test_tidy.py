@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from avatar_server.inference.llm.emotion import without_marks
 from avatar_server.inference.llm.tidy import ReplyTidier
 
 
@@ -44,6 +45,20 @@ def test_what_is_said_of_what_was_generated(generated: str, said: str) -> None:
     assert tidy(generated)[0] == said
     assert tidy(generated, size=1)[0] == said
     assert tidy(generated, size=1000)[0] == said
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_tag_for_the_face_goes_with_its_word_and_is_not_said(size: int) -> None:
+    said, _ = tidy("[happy] I like cats. [Sad]They are gone now.", size=size)
+    assert "[" not in said
+    assert "appy" not in said
+    assert without_marks(said) == ("I like cats. They are gone now.", "sad")
+    assert without_marks(said.partition("cats.")[0])[1] == "happy"
+
+
+def test_other_brackets_are_no_tags() -> None:
+    said, _ = tidy("[angry] I like cats.")
+    assert without_marks(said) == ("angry I like cats.", "")
 
 
 def test_a_reply_has_no_more_sentences_than_allowed() -> None:
