@@ -142,7 +142,8 @@ def test_what_was_said_is_repeated(responder: Responder) -> None:
         HistoryItem(role="user", text="Why?"),
         HistoryItem(role="assistant", text="Because of the air."),
     ]
-    assert responder.plan("What did you say?", history) == Direct("I said: Because of the air.")
+    said = Direct("I said: Because of the air.", own=False)
+    assert responder.plan("What did you say?", history) == said
     assert isinstance(responder.plan("What did you say?", []), Direct)
 
 
