@@ -33,15 +33,19 @@ class Encodes:
         self._settings = settings
         self._encoders: dict[Encoding, VideoEncoder] = {}
         self._policies: dict[Encoding, KeyframePolicy] = {}
-        self._requests: deque[Encoding] = deque()
+        self._requests: deque[tuple[Encoding, bool]] = deque()
+        self._gentle: dict[Encoding, bool] = {}
         self._reconfigured: deque[VideoSettings] = deque()
         self._smaller = I420Frame.empty(*low_size(settings))
         self.failed = 0
         """Pictures that an encoder could not encode."""
 
-    def request_keyframe(self, encodings: Iterable[Encoding]) -> None:
-        """The next picture of these is to be a keyframe, as far as the least interval allows."""
-        self._requests.extend(encodings)
+    def request_keyframe(self, encodings: Iterable[Encoding], gentle: bool = False) -> None:
+        """The next picture of these is to be a keyframe, as far as the least interval allows.
+
+        `gentle`: a small one, where nobody has asked for another.
+        """
+        self._requests.extend((encoding, gentle) for encoding in encodings)
 
     def configure(self, settings: VideoSettings) -> None:
         """Use another preset, quality and cap, each encode from its next keyframe on."""
@@ -80,9 +84,11 @@ class Encodes:
     def _take_requests(self) -> None:
         while self._reconfigured:
             self._settings = self._reconfigured.popleft()
-            self._requests.extend(self._encoders)
+            self.request_keyframe(self._encoders)
         while self._requests:
-            self._policy(self._requests.popleft()).request()
+            encoding, gentle = self._requests.popleft()
+            self._gentle[encoding] = gentle and self._gentle.get(encoding, True)
+            self._policy(encoding).request()
 
     def _policy(self, encoding: Encoding) -> KeyframePolicy:
         policy = self._policies.get(encoding)
@@ -102,6 +108,7 @@ class Encodes:
             kind = H264Encoder if encoding.codec == "h264" else Vp8Encoder
             encoder = self._encoders[encoding] = kind(settings, encoding.layer)
             self._policy(encoding).made(timestamp / VIDEO_CLOCK_HZ)
+            keyframe = True
         elif keyframe:
             encoder.configure(layer_settings(self._settings, encoding))
         elif is_repeat(unchanged) and (repeated := encoder.repeat(timestamp)) is not None:
@@ -109,7 +116,8 @@ class Encodes:
         if encoding.layer == "low":
             shrink(frame, self._smaller)
             frame = self._smaller
-        return encoder.encode(frame, timestamp, keyframe)
+        gentle = keyframe and self._gentle.pop(encoding, False)
+        return encoder.encode(frame, timestamp, keyframe, gentle)
 
 
 def is_repeat(unchanged: int) -> bool:

@@ -56,6 +56,10 @@ class Fanout:
     def viewers(self) -> int:
         return len(self._sinks)
 
+    def takers(self, encoding: Encoding) -> int:
+        """How many take that encode."""
+        return sum(encoding in sink.encodings for sink in self._sinks)
+
     @property
     def backlog(self) -> int:
         """Video frames published and not yet taken by the event loop."""

@@ -138,8 +138,12 @@ class MediaEngine:
         self._threads.clear()
 
     def request_keyframe(self, encoding: Encoding) -> None:
-        """The next frame of that encode is to be a keyframe, if the least interval allows."""
-        self._encodes.request_keyframe((encoding,))
+        """The next frame of that encode is to be a keyframe, if the least interval allows.
+
+        Where only one viewer takes it, a small one: of others' pictures nothing is taken for it.
+        """
+        alone = self.fanout.takers(encoding) == 1
+        self._encodes.request_keyframe((encoding,), gentle=alone)
 
     @property
     def video_settings(self) -> VideoSettings:
@@ -201,7 +205,8 @@ class MediaEngine:
         )
 
     def _viewers_changed(self, keyframes: frozenset[Encoding]) -> None:
-        self._encodes.request_keyframe(keyframes)
+        for encoding in keyframes:
+            self.request_keyframe(encoding)
         self._wake.set()
 
     def _guard(self, run: Callable[[], None]) -> None:

@@ -130,7 +130,7 @@ async def _measure_path(path: str, counts: list[int], seconds: float) -> list[di
             present = count
             await asyncio.sleep(_SETTLE_S)
             before, began = await viewers.ask(do="count"), time.monotonic()
-            measured = await server.ask(do="measure", seconds=seconds)
+            measured = await server.ask(do="measure", seconds=seconds, lag=True)
             after, took = await viewers.ask(do="count"), time.monotonic() - began
             for key in ("packets", "octets"):
                 measured[f"received_{key}_per_s"] = (after[key] - before[key]) / took

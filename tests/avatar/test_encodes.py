@@ -110,13 +110,40 @@ def test_an_encode_that_fails_is_counted_and_takes_no_other_with_it(
 ) -> None:
     encode = H264Encoder.encode
 
-    def failing(self: H264Encoder, frame: I420Frame, timestamp: int, key: bool) -> EncodedVideo:
+    def failing(
+        self: H264Encoder, frame: I420Frame, timestamp: int, key: bool, gentle: bool
+    ) -> EncodedVideo:
         if frame.width == 160 and timestamp == 9_000:
             raise EncoderError("broken")
-        return encode(self, frame, timestamp, key)
+        return encode(self, frame, timestamp, key, gentle)
 
     monkeypatch.setattr(H264Encoder, "encode", failing)
     rig = Rig()
     made = rig.run(6, FULL, LOW)
     assert [len(each) for each in made] == [2, 2, 2, 1, 2, 2]
     assert rig.encodes.failed == 1
+
+
+def test_a_keyframe_is_gentle_where_all_who_asked_say_so_and_those_by_time_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gentle_ones: list[tuple[int, bool]] = []
+    encode = H264Encoder.encode
+
+    def seen(
+        self: H264Encoder, frame: I420Frame, timestamp: int, key: bool, gentle: bool
+    ) -> EncodedVideo:
+        if key:
+            gentle_ones.append((timestamp // 3_000, gentle))
+        return encode(self, frame, timestamp, key, gentle)
+
+    monkeypatch.setattr(H264Encoder, "encode", seen)
+    rig = Rig()
+    rig.encodes.request_keyframe([FULL], gentle=True)
+    rig.run(30, FULL)
+    rig.encodes.request_keyframe([FULL], gentle=True)
+    rig.encodes.request_keyframe([FULL])
+    rig.run(30, FULL)
+    rig.encodes.request_keyframe([FULL], gentle=True)
+    rig.run(400, FULL)
+    assert gentle_ones == [(0, True), (30, False), (60, True), (360, False)]

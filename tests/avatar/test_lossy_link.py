@@ -20,13 +20,18 @@ from avatar_server.avatar.microphone import Microphone
 from avatar_server.avatar.packets import Encoding
 from avatar_server.config import MediaSettings, VideoSettings
 from avatar_server.protocol.events import Bye
+from renderers.contract import I420Frame
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def behind_a_link(running: Session) -> AsyncIterator[tuple[Client, Relay]]:
+async def behind_a_link(
+    running: Session, down: Link | None = None
+) -> AsyncIterator[tuple[Client, Relay]]:
+    """A viewer who sees pictures already; `down` is what its link is from the start."""
     client, relay = Client("far"), Relay()
+    relay.down = down or Link()
     await client.pc.setLocalDescription(await client.pc.createOffer())
     offer = client.pc.localDescription.sdp
     # Without candidates in the offer the server answers the relay's address only.
@@ -169,6 +174,36 @@ async def test_where_the_link_is_too_slow_a_smaller_picture_is_fluent_and_no_oth
             await until(lambda: far.pictures[-1][2].shape == (360, 640), 40)
             assert running.fanout.encodings == {Encoding("h264", "full")}
         await near.close()
+
+
+async def test_the_first_picture_of_a_viewer_alone_fits_through_a_slow_link() -> None:
+    settings = MediaSettings(video=VideoSettings(width=640, height=360))
+    async with session(settings) as running:
+        rng = np.random.default_rng(1)
+        texture = cv2.GaussianBlur(rng.integers(0, 255, (360, 640), np.uint8), (0, 0), 1.6)
+
+        def draw(media_time: float, frame: I420Frame) -> bool:
+            frame.data[:] = 128
+            frame.y[64:] = texture[64:]
+            frame.y[:64, int(media_time * 100) % 500 :][:, :64] = 220
+            return True
+
+        running.source.draw = draw  # type: ignore[method-assign]
+        # What a home router holds: 22 kB. An ordinary keyframe of this scene has 34 kB.
+        slow = Link(delay_s=0.02, rate_bps=600_000)
+        async with behind_a_link(running, slow) as (far, relay):
+            assert relay.down.lost == 0
+            assert len({at for at, _, _ in far.payloads}) >= 5
+            first, *_ = far.payloads[0]
+            small = sum(len(data) for at, _, data in far.payloads if at == first)
+            near = Client("near")
+            await near.join(running.peers)
+            await until(lambda: len({at for at, _, _ in near.payloads}) > 2)
+            first = near.payloads[0][0]
+            usual = sum(len(data) for at, _, data in near.payloads if at == first)
+            assert small < 0.6 * usual
+            assert usual > 22_500
+            await near.close()
 
 
 async def test_a_viewer_whose_path_dies_comes_back_by_another_and_never_left() -> None:

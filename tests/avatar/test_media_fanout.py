@@ -78,6 +78,16 @@ class Sink:
         self.got.append(packet)
 
 
+async def test_takers_of_an_encode_are_counted() -> None:
+    fanout = Fanout(asyncio.get_running_loop())
+    one, two = Sink(H264), Sink(H264, VP8)
+    fanout.attach(one)
+    fanout.attach(two)
+    assert (fanout.takers(H264), fanout.takers(VP8)) == (2, 1)
+    fanout.detach(two)
+    assert (fanout.takers(H264), fanout.takers(VP8)) == (1, 0)
+
+
 async def test_all_viewers_get_the_same_object_in_order_from_another_thread() -> None:
     fanout = Fanout(asyncio.get_running_loop())
     one, two, other = Sink(H264), Sink(H264), Sink(VP8)

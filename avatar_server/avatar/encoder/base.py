@@ -18,10 +18,14 @@ class EncoderError(RuntimeError):
 class VideoEncoder(Protocol):
     """One video encode. Used from one thread."""
 
-    def encode(self, frame: I420Frame, timestamp: int, keyframe: bool) -> EncodedVideo:
+    def encode(
+        self, frame: I420Frame, timestamp: int, keyframe: bool, gentle: bool = False
+    ) -> EncodedVideo:
         """The picture as RTP payloads. `timestamp`: 90 kHz ticks of media time.
 
-        `frame` may be written again as soon as this returns.
+        `frame` may be written again as soon as this returns. `gentle`: a keyframe is to be small,
+        for a link of which nothing is known, and what it lacks comes with the pictures after it.
+        An encoder that cannot do that makes an ordinary one.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from av.video.codeccontext import VideoCodecContext
 
 from avatar_server.avatar.encoder.base import EncoderError
-from avatar_server.avatar.encoder.h264_coding import H264Name, open_h264
+from avatar_server.avatar.encoder.h264_coding import GENTLE_PICTURES, H264Name, open_h264
 from avatar_server.avatar.encoder.libav import encode_picture
 from avatar_server.avatar.encoder.rate_guard import RateGuard
 from avatar_server.avatar.encoder.repeat import PictureRepeater
@@ -30,6 +30,7 @@ class H264Encoder:
         self._repeater = PictureRepeater()
         self._guard = RateGuard(settings.max_bitrate_bps)
         self._sequence = 0
+        self._refining = 0
 
     @property
     def name(self) -> H264Name | None:
@@ -49,24 +50,32 @@ class H264Encoder:
             self._settings = settings
             self.close()
 
-    def encode(self, frame: I420Frame, timestamp: int, keyframe: bool) -> EncodedVideo:
+    def encode(
+        self, frame: I420Frame, timestamp: int, keyframe: bool, gentle: bool = False
+    ) -> EncodedVideo:
         if self._guard.must_change(at_keyframe=keyframe or self._context is None):
             self._guard.change()
             self.close()
+        gentle = gentle and not self._guard.capped
+        if keyframe and gentle and self._name != "h264_nvenc":
+            # x264 is told of its first pictures' quantisers when it is opened, and only then.
+            self.close()
         if self._context is None:
+            self._refining = GENTLE_PICTURES if gentle else 0
             size = (frame.width, frame.height)
-            self._context, self._name = open_h264(self._settings, *size, self._guard.capped)
+            self._context, self._name = open_h264(self._settings, *size, self._guard.capped, gentle)
             keyframe = True
         try:
             stream, is_key = encode_picture(self._context, frame, timestamp, keyframe)
         except EncoderError:
             self.close()
             raise
+        self._refining = max(0, self._refining - 1)
         return self._packed(self._repeater.follow(stream), timestamp, is_key)
 
     def repeat(self, timestamp: int) -> EncodedVideo | None:
         """The last picture once more, without work; `None` where it has to be encoded."""
-        if self._context is None or not self._repeater.ready:
+        if self._context is None or self._refining or not self._repeater.ready:
             return None
         return self._packed(self._repeater.repeat(), timestamp, False)
 

@@ -31,7 +31,9 @@ class Vp8Encoder:
         if changed:
             self.close()
 
-    def encode(self, frame: I420Frame, timestamp: int, keyframe: bool) -> EncodedVideo:
+    def encode(
+        self, frame: I420Frame, timestamp: int, keyframe: bool, gentle: bool = False
+    ) -> EncodedVideo:
         if self._context is None:
             self._context = open_encoder(_coding(self._settings), frame.width, frame.height)
         try:

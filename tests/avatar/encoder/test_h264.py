@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import av
+import cv2
 import numpy as np
 import pytest
 from aiortc.codecs.h264 import h264_depayload
@@ -167,3 +168,58 @@ def test_a_keyframe_at_the_same_quality_is_the_only_change_when_only_the_cap_cha
     assert [frame.keyframe for frame in frames] == [k in (0, 5) for k in range(10)]
     decoded = decode(frames)
     assert all(psnr(d, picture(k).data) > 34 for k, d in enumerate(decoded))
+
+
+# --- a gentle beginning -----------------------------------------------------------------------
+
+
+def busy(shift: int) -> I420Frame:
+    """A picture that costs bits, and moves a little."""
+    frame = picture(shift)
+    rng = np.random.default_rng(3)
+    texture = cv2.GaussianBlur(rng.integers(0, 255, (180, 320), np.uint8), (0, 0), 1.5)
+    frame.y[:] = frame.y // 2 + texture // 2
+    frame.y[60:120, 100 + shift : 160 + shift] = 220
+    return frame
+
+
+@pytest.mark.parametrize("preset", ["ultrafast", "superfast", "medium"])
+def test_a_gentle_keyframe_is_small_and_what_it_lacks_comes_after_it(preset: str) -> None:
+    settings = SETTINGS.model_copy(update={"preset": preset})
+    sources = [busy(k) for k in range(25)]
+    made = {}
+    for gentle in (False, True):
+        encoder = H264Encoder(settings)
+        made[gentle] = [encoder.encode(f, 3_000 * k, k == 0, gentle) for k, f in enumerate(sources)]
+    usual, gentle_ones = made[False], made[True]
+    assert gentle_ones[0].size < 0.6 * usual[0].size
+    assert sum(f.size for f in gentle_ones[:10]) < 0.8 * sum(f.size for f in usual[:10])
+    # No picture of those after it is as large as what was saved.
+    assert max(f.size for f in gentle_ones[1:]) < gentle_ones[0].size
+    quality = [psnr(a, b.data) for a, b in zip(decode(gentle_ones), sources, strict=True)]
+    target = [psnr(a, b.data) for a, b in zip(decode(usual), sources, strict=True)]
+    assert quality[0] > 27
+    assert quality[-1] > target[-1] - 2
+    assert quality[-1] > quality[0] + 1
+
+
+def test_a_gentle_keyframe_in_the_middle_goes_on_without_a_break() -> None:
+    encoder = H264Encoder(SETTINGS)
+    frames = [encoder.encode(busy(k), 3_000 * k, k == 10, k == 10) for k in range(40)]
+    assert [frame.keyframe for frame in frames] == [k in (0, 10) for k in range(40)]
+    assert frames[10].size < 0.7 * frames[0].size
+    assert [frame.sequence for frame in frames] == list(range(40))
+    assert len(decode(frames)) == 40
+
+
+def test_a_still_picture_is_repeated_only_once_it_is_good() -> None:
+    encoder = H264Encoder(SETTINGS)
+    encoder.encode(busy(0), 0, True, True)
+    made = 1
+    while encoder.repeat(3_000 * made) is None:
+        encoder.encode(busy(0), 3_000 * made, False)
+        made += 1
+        assert made < 30
+    assert made == 17
+    decoded = decode([encoder.encode(busy(0), 3_000 * 40, True, False)])
+    assert psnr(decoded[0], busy(0).data) > 30
