@@ -36,6 +36,9 @@ class VoiceSpec(BaseModel):
     name: str
     fallbacks: list[str] = []
     speed: float = Field(default=1.0, ge=0.5, le=2.0)
+    pitch: dict[str, Annotated[float, Field(ge=0.7, le=1.5)]] = {}
+    """How many times as high a voice speaks for this avatar than it was recorded, by the voice's
+    name: so that one voice can stand in for several."""
 
 
 class AvatarSpec(BaseModel):

@@ -120,6 +120,7 @@ class InferenceClient:
             facts=spec.facts,
             voice=spec.voice.name,
             voice_fallbacks=spec.voice.fallbacks,
+            pitch=spec.voice.pitch,
             speed=spec.voice.speed,
             language=spec.language,
             routes=[route.model_dump(mode="json", exclude_none=True) for route in spec.routes],

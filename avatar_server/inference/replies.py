@@ -27,6 +27,7 @@ from avatar_server.inference.llm.tidy import is_end
 from avatar_server.inference.planning import Call, Planner, Silence
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ, SpeechPiece, Synthesizer
 from avatar_server.inference.tts.kept import KeptSpeech, Spoken
+from avatar_server.inference.tts.pitch import synthesize_pitched
 from avatar_server.inference.workers import Workers
 from avatar_server.protocol.messages import (
     HistoryItem,
@@ -58,6 +59,7 @@ class Voice:
     name: str
     speed: float
     language: str
+    pitch: float = 1.0
 
 
 @dataclass(slots=True)
@@ -308,7 +310,7 @@ class ReplyMaker:
         progress.emotion = named or emotion_of(shown, asked)
         number, progress.clauses = progress.clauses, progress.clauses + 1
         progress.text = f"{progress.text} {shown}".strip()
-        key = Spoken(spoken, voice.name, voice.speed, voice.language)
+        key = Spoken(spoken, voice.name, voice.speed, voice.language, voice.pitch)
         if kept := tools.kept.get(key):
             if not self._ahead:
                 tools.workers["tts"].add_sound(self._stream, sum(map(_seconds, kept)))
@@ -329,7 +331,9 @@ class ReplyMaker:
         began = tools.clock.now()
 
         def make() -> Iterator[SpeechPiece]:
-            return tools.synthesizer.synthesize(spoken, voice.name, voice.speed, voice.language)
+            return synthesize_pitched(
+                tools.synthesizer, spoken, voice.name, voice.speed, voice.language, voice.pitch
+            )
 
         running = tools.workers["tts"].start(
             self._session,

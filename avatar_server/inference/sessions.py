@@ -61,4 +61,5 @@ async def build_session(
         small_talk=models.small_talk if opened.language.startswith("en") else None,
     )
     planner = await build_planner(opened, responder, models.router, workers, caller, clock)
-    return Voice(voice, opened.speed, opened.language), planner
+    pitch = opened.pitch.get(voice, 1.0)
+    return Voice(voice, opened.speed, opened.language, pitch), planner

@@ -15,6 +15,7 @@ from avatar_server.inference.text import ClauseCutter
 from avatar_server.inference.text.speakable import speakable
 from avatar_server.inference.tts import Synthesizer, TtsError, build_synthesizer, choose_voice
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ
+from avatar_server.inference.tts.pitch import synthesize_pitched
 from avatar_server.inference.tts.whole import WholeClause, whole_clause
 
 _KOKORO = re.compile(r"[ab][fm]_\w+")
@@ -69,7 +70,14 @@ def speak(
     for written in [*cutter.feed(text), *cutter.flush()]:
         spoken = speakable(written.strip(), spec.language).strip()
         if spoken:
-            pieces = synthesizer.synthesize(spoken, voice, spec.voice.speed, spec.language)
+            pieces = synthesize_pitched(
+                synthesizer,
+                spoken,
+                voice,
+                spec.voice.speed,
+                spec.language,
+                spec.voice.pitch.get(voice, 1.0),
+            )
             clause = whole_clause(pieces)
             clauses.append(Said(start, clause, written.strip()))
             parts.append(clause.pcm)

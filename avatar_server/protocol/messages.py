@@ -218,8 +218,9 @@ class OpenSession(Message):
     """Make a session known (again, after a restart of either side): persona, facts, voice.
 
     `facts` are short passages, one statement or question-and-answer each. `voice` names a voice
-    of the TTS catalogue; `voice_fallbacks` are tried in order where it cannot be had. `routes` are
-    the avatar's, as `avatar_server.avatar_routes.RouteSpec` in JSON.
+    of the TTS catalogue; `voice_fallbacks` are tried in order where it cannot be had; `pitch` says
+    by a voice's name how many times as high it is to speak. `routes` are the avatar's, as
+    `avatar_server.avatar_routes.RouteSpec` in JSON.
     """
 
     session: str
@@ -228,6 +229,7 @@ class OpenSession(Message):
     facts: list[str] = []
     voice: str = ""
     voice_fallbacks: list[str] = []
+    pitch: dict[str, float] = {}
     speed: float = 1.0
     language: str = "en"
     routes: list[dict[str, Any]] = []

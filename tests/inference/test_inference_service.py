@@ -703,6 +703,13 @@ def test_the_avatars_own_words_are_spoken_once_and_kept() -> None:
             b.say(Say(session="u", job="3", text="Good morning. How are you?"))
             await b.end("3")
             assert len(b.voice.spoken) == 2 * len(made)
+            # And so is the same one, higher: all of it takes less time to hear.
+            await b.opened("h", pitch={"plain": 1.25, "other": 0.8})
+            b.say(Say(session="h", job="4", text="Good morning. How are you?"))
+            await b.end("4")
+            assert len(b.voice.spoken) == 3 * len(made)
+            seconds = [sum(len(m.pcm) for m in b.audio(job)) for job in "14"]
+            assert seconds[1] == pytest.approx(seconds[0] / 1.25, rel=0.001)
 
     run(test)
 

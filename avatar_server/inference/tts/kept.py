@@ -20,6 +20,7 @@ class Spoken(NamedTuple):
     voice: str
     speed: float
     language: str
+    pitch: float = 1.0
 
 
 class KeptSpeech:

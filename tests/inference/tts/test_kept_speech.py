@@ -27,6 +27,7 @@ def test_a_clause_is_found_again_only_as_it_was_spoken() -> None:
         words("hello", voice="w"),
         words("hello", speed=1.1),
         words("hello", language="ja"),
+        words("hello")._replace(pitch=1.1),
     ):
         assert not kept.get(other)
     assert kept.found == 1
