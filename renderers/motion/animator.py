@@ -194,6 +194,7 @@ class Animator:
         # Lips that are parted in surprise close before the first sound needs them elsewhere.
         free = max(1.0 - 3.0 * float(pose.visemes.sum()), 0.0)
         pose.jaw = max(pose.jaw, parted * free)
+        pose.visemes[Viseme.OH] += np.float32(1.3 * parted * free)
 
         tone = spring["tone"].step(self._mouth.tone(t + LEAD_S), dt)
         busy = 1.0 - 0.4 * min(float(pose.visemes.sum()), 1.0)
