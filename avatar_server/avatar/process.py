@@ -313,6 +313,9 @@ class AvatarProcess:
         if self._recording:
             self._recording.event(event)
         self._peers.send(event, viewer)
+        if isinstance(event, events.State):
+            # The gateway ends nobody in mid-turn, and must know at once when one begins.
+            self._changed.set()
 
     def _trace(self, trace: messages.TurnTrace) -> None:
         if self._recording:

@@ -42,6 +42,8 @@ class SessionSettings(Section):
     """A session ends after this long, however lively; none: never. Not those of `always_on`."""
     notice_s: float = Field(default=60.0, ge=5)
     """The avatar says this long before that the conversation will end."""
+    turn_grace_s: float = Field(default=15.0, ge=0, le=120)
+    """A turn that is going on when its session's time is over may take so much longer."""
 
     def at_most(self, otherwise: int = AUTO_SESSIONS) -> int:
         """`max_sessions`, or `otherwise` where that is `auto`."""

@@ -11,6 +11,9 @@ from avatar_server.gateway.registry import Registry, Session
 
 REJOIN_S = 15.0
 """While the server is drained, somebody whose connection broke may come back within this time."""
+IN_TURN = ("hearing", "thinking", "speaking")
+TAIL_S = 0.5
+"""What was said last is still on its way to the viewers."""
 RETRY_S = 10.0
 """A session that must always be there and could not be started is tried again after this long."""
 
@@ -32,6 +35,7 @@ class Lifetimes:
         self._deadline: float | None = None
         self._told: set[str] = set()
         self._tried: dict[str, float] = {}
+        self._in_turn_at: dict[str, float] = {}
 
     # --- draining -----------------------------------------------------------------------------
 
@@ -78,15 +82,19 @@ class Lifetimes:
                 continue
             self._told.add(entry.id)
             due.append((entry.id, max(0.0, left)))
-        self._told &= {entry.id for entry in self._registry.sessions()}
+        there = {entry.id for entry in self._registry.sessions()}
+        self._told &= there
+        self._in_turn_at = {k: at for k, at in self._in_turn_at.items() if k in there}
         return due
 
     def endings(self) -> list[Ending]:
-        """Sessions to be ended now."""
+        """Sessions to be ended now; one in mid-turn is given `turn_grace_s` to come to its end."""
         over = []
         for entry in self._registry.sessions():
             left = self._left(entry)
             if left is not None and left <= 0:
+                if self._in_turn(entry) and -left < self._limits.turn_grace_s:
+                    continue
                 why, reason = (
                     ("drained", "The server is being replaced.")
                     if self.draining
@@ -114,6 +122,14 @@ class Lifetimes:
     def started(self, avatar: str) -> None:
         """A session of `always_on` runs: should it end, it is replaced without delay."""
         self._tried.pop(avatar, None)
+
+    def _in_turn(self, session: Session) -> bool:
+        """Whether somebody speaks, or waits for an answer, or did so a moment ago."""
+        now = self._clock.now()
+        if session.viewer_count and session.status and session.status.state in IN_TURN:
+            self._in_turn_at[session.id] = now
+            return True
+        return now - self._in_turn_at.get(session.id, -TAIL_S) < TAIL_S
 
     def _left(self, session: Session) -> float | None:
         """Seconds until the session's time is over; none where it has no end."""

@@ -18,6 +18,8 @@ from avatar_server.operate.recordings import recordings_app
 from avatar_server.security import Role
 
 DRAIN_POLL_S = 1.0
+MOST_GRACE_S = 130.0
+"""Turns may be finished after the deadline (sessions.turn_grace_s), and processes must end."""
 
 
 def launch(
@@ -142,7 +144,7 @@ def drain(
             return
         state = client.drain(deadline)
         print(f"Draining: {state['sessions']} session(s) run, {deadline:.0f} s at most.")
-    give_up = time.monotonic() + deadline + 10
+    give_up = time.monotonic() + deadline + MOST_GRACE_S
     while wait and time.monotonic() < give_up:
         time.sleep(DRAIN_POLL_S)
         try:

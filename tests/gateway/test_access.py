@@ -283,7 +283,8 @@ def test_starting_too_often_is_slowed_down_and_says_for_how_long(tmp_path: Path)
                 assert made.status_code == 201
             third = await g.http.post("/v1/sessions", json={"avatar": "good"})
             assert third.status_code == 429
-            assert 9 <= int(third.headers["retry-after"]) <= 10
+            # 10 s for the next one, less what the two starts took.
+            assert 3 <= int(third.headers["retry-after"]) <= 10
             assert third.json()["detail"].endswith(".")
 
     asyncio.run(scenario())

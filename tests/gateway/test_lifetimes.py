@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from avatar_server.clock import ManualClock
 from avatar_server.config import SessionSettings
-from avatar_server.gateway.lifetimes import REJOIN_S, RETRY_S, Lifetimes
+from avatar_server.gateway.lifetimes import REJOIN_S, RETRY_S, TAIL_S, Lifetimes
 from avatar_server.gateway.registry import Registry
+from avatar_server.protocol.messages import AvatarStatus
 
 
 def make(**limits: Any) -> tuple[Lifetimes, Registry, ManualClock]:
@@ -48,6 +51,42 @@ def test_a_session_is_told_of_its_end_once_and_then_ended() -> None:
     clock.advance(59)
     (ending,) = lifetimes.endings()
     assert (ending.session, ending.why) == ("a", "time")
+
+
+def doing(registry: Registry, session: str, state: str) -> None:
+    registry.status(AvatarStatus(session=session, state=state, viewers=1, viewer_ids=["v"]))
+
+
+@pytest.mark.parametrize("state", ["hearing", "thinking", "speaking"])
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_turn_that_is_going_on_is_finished(state: str, drained: bool) -> None:
+    lifetimes, registry, clock = make(max_session_s=None if drained else 600, turn_grace_s=15)
+    run(registry, "a")
+    watched(registry, "a")
+    if drained:
+        lifetimes.drain(600)
+    clock.advance(600)
+    doing(registry, "a", state)
+    assert lifetimes.endings() == []
+    clock.advance(14)
+    doing(registry, "a", state)
+    assert lifetimes.endings() == []
+    doing(registry, "a", "idle")
+    clock.advance(TAIL_S / 2)
+    assert lifetimes.endings() == [], "its last words are on their way"
+    clock.advance(TAIL_S / 2)
+    assert [ending.session for ending in lifetimes.endings()] == ["a"]
+
+
+def test_a_turn_without_end_is_not_waited_for_longer_than_said() -> None:
+    lifetimes, registry, clock = make(max_session_s=600, turn_grace_s=15)
+    run(registry, "a")
+    watched(registry, "a")
+    clock.advance(614.9)
+    doing(registry, "a", "speaking")
+    assert lifetimes.endings() == []
+    clock.advance(0.1)
+    assert [ending.session for ending in lifetimes.endings()] == ["a"]
 
 
 def test_those_that_are_always_on_have_no_maximum() -> None:
