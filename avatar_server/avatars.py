@@ -66,6 +66,10 @@ class AvatarSpec(BaseModel):
     recorded_facts: list[str] = []
     routes: list[RouteSpec] = []
 
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for another process; `AvatarSpec.model_validate` reads it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
     def when_recorded(self) -> AvatarSpec:
         """This avatar in a conversation that is recorded.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 import avatar_server
+from avatar_server.avatars import AvatarSpec
 from avatar_server.avatars_cli import avatar_app
 from avatar_server.bench.cli import bench_app
 from avatar_server.capacity.planner.cli import plan_command
@@ -22,8 +24,10 @@ from avatar_server.command_line import (
     SetOption,
     avatars_or_exit,
     ensure_models,
+    read_settings,
     settings_or_exit,
     stop_with,
+    usable_avatars,
 )
 from avatar_server.config import Settings
 from avatar_server.eval.cli import eval_app
@@ -115,6 +119,11 @@ def serve(
     avatars = avatars_or_exit(settings)
     check_video_encoder(settings)
     console = Console(highlight=False)
+
+    def read_anew() -> tuple[Settings, Mapping[str, AvatarSpec]]:
+        fresh = read_settings(config, sets, given)
+        return fresh, usable_avatars(fresh)
+
     try:
         check_exposure(settings, KeyStore())
         tls = tls_context(settings.http)
@@ -136,6 +145,7 @@ def serve(
                 commands=child_commands(),
                 on_running=StartReport(console, settings),
                 tls=tls,
+                source=read_anew,
             )
         )
     console.print("Stopped.")

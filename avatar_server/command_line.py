@@ -59,34 +59,41 @@ def stop_with(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
+def read_settings(config: str, sets: list[str] | None, flags: dict[str, Any]) -> Settings:
+    """The configuration; flags win over `--set`. Raises `ConfigError`."""
+    values = parse_sets([*(sets or []), *(f"{key}={value}" for key, value in flags.items())])
+    return load_settings(config, values)
+
+
 def settings_or_exit(config: str, sets: list[str] | None, flags: dict[str, Any]) -> Settings:
-    """The configuration, or exit code 2 with what is wrong with it. Flags win over `--set`."""
+    """`read_settings`, or exit code 2 with what is wrong."""
     try:
-        values = parse_sets([*(sets or []), *(f"{key}={value}" for key, value in flags.items())])
-        return load_settings(config, values)
+        return read_settings(config, sets, flags)
     except ConfigError as error:
         raise stop_with(str(error), WRONG_USE) from error
 
 
-def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
-    """All avatars, or exit code 2 with which one cannot be used."""
-    try:
-        avatars = find_avatars(settings.avatar_dirs)
-    except AvatarError as error:
-        raise stop_with(str(error), WRONG_USE) from error
+def usable_avatars(settings: Settings) -> Mapping[str, AvatarSpec]:
+    """All avatars. Raises `AvatarError` where there is none, or one that cannot be used."""
+    avatars = find_avatars(settings.avatar_dirs)
     if not avatars:
-        raise stop_with(
-            "There is no avatar. Name a folder that holds some in the setting avatar_dirs.",
-            WRONG_USE,
+        raise AvatarError(
+            "There is no avatar. Name a folder that holds some in the setting avatar_dirs."
         )
-    unknown = sorted(set(settings.sessions.always_on) - set(avatars))
-    if unknown:
-        raise stop_with(
+    if unknown := sorted(set(settings.sessions.always_on) - set(avatars)):
+        raise AvatarError(
             f"sessions.always_on names {', '.join(unknown)}, and there is no such avatar. There "
-            f"are: {', '.join(sorted(avatars))}.",
-            WRONG_USE,
+            f"are: {', '.join(sorted(avatars))}."
         )
     return avatars
+
+
+def avatars_or_exit(settings: Settings) -> Mapping[str, AvatarSpec]:
+    """`usable_avatars`, or exit code 2 with what is wrong."""
+    try:
+        return usable_avatars(settings)
+    except AvatarError as error:
+        raise stop_with(str(error), WRONG_USE) from error
 
 
 def ensure_models(settings: Settings, console: Console) -> None:

@@ -28,6 +28,8 @@ class Bootstrap(msgspec.Struct, kw_only=True):
     inference: str = ""
     session: str = ""
     avatar: str = ""
+    spec: dict[str, Any] = {}
+    """Avatar: the `AvatarSpec` in JSON, as the server checked it."""
     record: bool = False
     """Avatar: record the session."""
     measure: bool = False

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import zmq
 import zmq.asyncio
 
@@ -123,7 +124,7 @@ class InferenceClient:
             pitch=spec.voice.pitch,
             speed=spec.voice.speed,
             language=spec.language,
-            routes=[route.model_dump(mode="json", exclude_none=True) for route in spec.routes],
+            routes=_routes(spec),
         )
         self._interval_s, self._silence_s, self._max_jobs = interval_s, silence_s, max_jobs
         self._keep_alive_s = keep_alive_s
@@ -183,6 +184,14 @@ class InferenceClient:
         """See `Inference.buffered`."""
         if job in self._jobs:
             self._send(Buffered(session=self._session, job=job, seconds=seconds))
+
+    def renew(self, spec: AvatarSpec) -> None:
+        """Persona, facts and routes count from the next turn on; the voice stays."""
+        self._open = msgspec.structs.replace(
+            self._open, persona=spec.persona, facts=spec.facts, routes=_routes(spec)
+        )
+        if self._available:
+            self._send(self._open)
 
     def draw_faces(
         self, message: OpenFaces, heard: Callable[[FacesOpened | FacesRefused | None], None]
@@ -320,3 +329,7 @@ class InferenceClient:
 
     def _later(self, handler: Handler, event: JobEvent) -> None:
         asyncio.get_running_loop().call_soon(handler, event)
+
+
+def _routes(spec: AvatarSpec) -> list[dict[str, Any]]:
+    return [route.model_dump(mode="json", exclude_none=True) for route in spec.routes]

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -30,7 +31,7 @@ from avatar_server.avatar.playout import Playout
 from avatar_server.avatar.remote_faces import connect_faces, missed_faces
 from avatar_server.avatar.thrift import Thrift
 from avatar_server.avatar.thumbnail import thumbnail_jpeg
-from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
+from avatar_server.avatars import AvatarError, AvatarSpec
 from avatar_server.clock import MonotonicClock
 from avatar_server.observe.logging import setup_logging
 from avatar_server.processes import Bootstrap, read_bootstrap, when_parent_ends
@@ -66,11 +67,7 @@ class AvatarProcess:
     async def run(self) -> None:
         """Serve the session until the gateway stops it or is gone."""
         settings, session = self._settings, self._bootstrap.session
-        spec = find_avatars(settings.avatar_dirs).get(self._bootstrap.avatar)
-        if spec is None:
-            raise AvatarError(f"there is no avatar {self._bootstrap.avatar!r}")
-        if self._bootstrap.record:
-            spec = spec.when_recorded()
+        spec = self._as_told(self._bootstrap.spec)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(handle_loop_error)
         clock = MonotonicClock()
@@ -85,7 +82,9 @@ class AvatarProcess:
         renderer = await loop.run_in_executor(None, load_renderer, spec, video.width, video.height)
         animator = Animator(seed=spec.seed)
         playout = Playout(mouth=animator)
-        inference = InferenceClient(context, self._bootstrap.inference, session, spec, clock)
+        inference = self._inference = InferenceClient(
+            context, self._bootstrap.inference, session, spec, clock
+        )
         self._renderer = renderer
         connect_faces(renderer, inference, session, spec, settings, clock)
         conversation = self._conversation = Conversation(
@@ -171,6 +170,11 @@ class AvatarProcess:
             settings, subject, self._settings.media.video.fps, fanout, self._emit
         )
 
+    def _as_told(self, spec: dict[str, Any]) -> AvatarSpec:
+        """The avatar that the server checked, as it is in this conversation."""
+        avatar = AvatarSpec.model_validate(spec)
+        return avatar.when_recorded() if self._bootstrap.record else avatar
+
     def _end(self, reason: str) -> None:
         self._reason = reason
         self._ended.set()
@@ -204,6 +208,8 @@ class AvatarProcess:
                 task = asyncio.create_task(self._take_picture(message.request))
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
+            elif isinstance(message, messages.RenewAvatar):
+                self._inference.renew(self._as_told(message.spec))
             elif isinstance(message, messages.TellEnding):
                 self._conversation.announce_ending(message.seconds_left)
             elif isinstance(message, messages.StopAvatar):

@@ -73,6 +73,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/v1/drain"): Need.READ,
     ("POST", "/v1/drain"): Need.OPERATE,
     ("DELETE", "/v1/drain"): Need.OPERATE,
+    ("POST", "/v1/reload"): Need.OPERATE,
     ("GET", "/v1/recordings"): Need.OPERATE,
     ("GET", "/v1/recordings/{recording}"): Need.OPERATE,
     ("GET", "/v1/recordings/{recording}/video"): Need.OPERATE,

@@ -19,6 +19,7 @@ from avatar_server.gateway.pages import STATIC_DIR, PageFiles, page_routes
 from avatar_server.gateway.previews import Previews
 from avatar_server.gateway.problems import install_problem_handlers
 from avatar_server.gateway.recordings import recording_routes
+from avatar_server.gateway.reload import Reloader
 from avatar_server.gateway.sessions import session_routes
 from avatar_server.security import RateLimiter
 
@@ -28,6 +29,7 @@ def create_app(
     previews: Previews,
     access: Access | None = None,
     ring: LogRing | None = None,
+    reloader: Reloader | None = None,
 ) -> FastAPI:
     """The application; whoever calls this starts and stops `control` and `previews`.
 
@@ -57,7 +59,9 @@ def create_app(
     app.include_router(page_routes(control, previews, access))
     app.include_router(session_routes(control, access))
     app.include_router(capacity_routes(control))
-    app.include_router(operation_routes(control, access, ring))
+    app.include_router(
+        operation_routes(control, access, ring, reloader or Reloader(control, previews, None))
+    )
     app.include_router(recording_routes(control.settings.recording, access))
     app.include_router(docs_routes(app))
     install_openapi(app)

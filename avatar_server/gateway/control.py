@@ -73,6 +73,8 @@ class Control:
     ) -> None:
         self.settings = settings
         self.avatars = avatars
+        self._specs = dict(avatars)
+        """Also of avatars that are no longer there: sessions of theirs may still run."""
         self.metrics = metrics or Metrics()
         self.traces = TraceRing(settings.observe.trace_turns)
         self._commands = commands or ChildCommands()
@@ -239,6 +241,11 @@ class Control:
         log.info("session started", extra={"session": session.id, "avatar": avatar})
         return session
 
+    def renew(self, avatars: Mapping[str, AvatarSpec]) -> None:
+        """Start sessions of these avatars from now on; the running ones stay."""
+        self.avatars = avatars
+        self._specs.update(avatars)
+
     def end(self, session: str) -> None:
         """End a session because an operator said so. Raises `ProblemError` 404."""
         self.viewers.session(session)
@@ -253,25 +260,25 @@ class Control:
 
     async def _spawn_avatar(self, session: Session) -> Child:
         child = await self._spares.take()
-        child.configure(self._bootstrap("avatar", session.id, session.avatar, session.recorded))
+        child.configure(self._bootstrap("avatar", session))
         return child
 
-    def _bootstrap(
-        self, role: str, session: str = "", avatar: str = "", record: bool = False
-    ) -> Bootstrap:
+    def _bootstrap(self, role: str, session: Session | None = None) -> Bootstrap:
         settings = plain_settings(self._child_settings)
         # Children log to us, and we write their lines in the configured format.
         settings["observe"]["log_json"] = True
-        return Bootstrap(
+        bootstrap = Bootstrap(
             role=role,
             settings=settings,
             gateway=self._endpoints.gateway,
             inference=self._endpoints.inference,
-            session=session,
-            avatar=avatar,
-            record=record,
             measure=role == "inference" and self.capacity.wants_stages,
         )
+        if session is not None:
+            bootstrap.session, bootstrap.avatar = session.id, session.avatar
+            bootstrap.spec = self._specs[session.avatar].as_json()
+            bootstrap.record = session.recorded
+        return bootstrap
 
     def _on_avatar(self, session: str, message: AvatarReady | AvatarStatus | TurnTrace) -> None:
         keeper = self._keepers.get(session)

@@ -13,6 +13,7 @@ from avatar_server.gateway.control import Control
 from avatar_server.gateway.logring import LINES, LogRing
 from avatar_server.gateway.problems import problems
 from avatar_server.gateway.process_use import process_use
+from avatar_server.gateway.reload import Reloader, ReloadView
 
 Last = Annotated[int, Query(ge=1, le=LINES, description="How many lines, the newest.")]
 
@@ -45,8 +46,10 @@ class DrainView(BaseModel):
     seconds_left: float | None = Field(description="Until the last ones are ended.")
 
 
-def operation_routes(control: Control, access: Access, ring: LogRing | None) -> APIRouter:
-    """`/v1/drain` and the logs."""
+def operation_routes(
+    control: Control, access: Access, ring: LogRing | None, reloader: Reloader
+) -> APIRouter:
+    """`/v1/drain`, `/v1/reload` and the logs."""
     router = APIRouter(prefix="/v1", tags=["operations"])
 
     def view() -> DrainView:
@@ -78,6 +81,19 @@ def operation_routes(control: Control, access: Access, ring: LogRing | None) -> 
         control.lifetimes.go_on()
         access.note(request, "drain.cancel")
         return view()
+
+    @router.post(
+        "/reload",
+        summary="Read configuration, avatars and routes anew; sessions go on",
+        responses=problems(
+            s422="What is on disk cannot be used: nothing was changed.",
+            s501="The server was started without files to read.",
+        ),
+    )
+    async def reload(request: Request) -> ReloadView:
+        view = await reloader.reload()
+        access.note(request, "reload")
+        return view
 
     @router.get("/processes", summary="CPU time and memory of every process of the server")
     async def processes() -> list[ProcessView]:

@@ -72,13 +72,22 @@ class Previews:
     def start(self) -> None:
         self._task = asyncio.create_task(self._draw_all(), name="previews")
 
+    async def renew(self, avatars: Mapping[str, AvatarSpec]) -> None:
+        """Show these from now on; what is drawn already, and has not changed, is kept."""
+        self._avatars = avatars
+        if self._task is not None:
+            await self.stop()
+            self.start()
+
     async def stop(self) -> None:
         """Give up what is being drawn."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
         if self._child is not None:
             await self._child.kill()
+            self._child = None
 
     def get(self, name: str, kind: Kind) -> Path | None:
         """The picture's file; None until it is drawn."""

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from avatar_server.gateway.control import Control
 from avatar_server.gateway.guards import is_loopback, page_url
 from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.previews import Previews
+from avatar_server.gateway.problems import ProblemError
+from avatar_server.gateway.reload import Reloader, Source
 from avatar_server.gateway.retention import Retention
 from avatar_server.observe.otel import open_tracer
 
@@ -98,10 +101,12 @@ async def serve(
     commands: ChildCommands | None = None,
     on_running: Callable[[Running], Awaitable[None]] | None = None,
     tls: ssl.SSLContext | None = None,
+    source: Source | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then end every child. A second signal kills them at once.
 
     `on_running` runs beside the server from when it takes requests, and is cancelled at the end.
+    `source` reads the files anew, for `/v1/reload` and SIGHUP.
     """
     stop = asyncio.Event()
     control = Control(settings, avatars, commands=commands)
@@ -113,8 +118,9 @@ async def serve(
     logging.getLogger().addHandler(ring)
     control.on_drained = stop.set
     proxies = settings.http.trusted_proxies
+    reloader = Reloader(control, previews, source)
     config = uvicorn.Config(
-        create_app(control, previews, ring=ring),
+        create_app(control, previews, ring=ring, reloader=reloader),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -141,6 +147,16 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
     tasks: list[asyncio.Task[None]] = []
+    reloads: set[asyncio.Task[None]] = set()
+
+    def on_hangup() -> None:
+        task = asyncio.create_task(_reload(reloader), name="reload")
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    # To a server in a terminal it means that the terminal is gone.
+    if source is not None and hasattr(signal, "SIGHUP") and not _in_terminal():
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         await control.start()
         previews.start()
@@ -158,11 +174,10 @@ async def serve(
         await asyncio.wait([http_task, stop_task], return_when=asyncio.FIRST_COMPLETED)
     finally:
         server.should_exit = True
-        for task in tasks[1:]:
+        for task in (*tasks[1:], *reloads):
             task.cancel()
-        await asyncio.gather(
-            control.stop(), previews.stop(), retention.stop(), *tasks, return_exceptions=True
-        )
+        ends = (control.stop(), previews.stop(), retention.stop())
+        await asyncio.gather(*ends, *tasks, *reloads, return_exceptions=True)
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
         listener.close()
@@ -171,6 +186,16 @@ async def serve(
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
+
+
+async def _reload(reloader: Reloader) -> None:
+    # What is wrong with the files is in the log.
+    with contextlib.suppress(ProblemError):
+        await reloader.reload()
+
+
+def _in_terminal() -> bool:
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 async def _guarded(work: Awaitable[None]) -> None:

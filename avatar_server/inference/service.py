@@ -223,12 +223,32 @@ class InferenceService:
             if old.ready.is_set() and old.voice is not None:
                 self._send(peer, SessionOpened(session=message.session, voice=old.voice.name))
             return
+        if old is not None and old.peer == peer and old.ready.is_set():
+            self._renew(old, message)
+            return
         self._forget(message.session)
         session = Session(message, peer, self._clock.now())
         self._sessions[message.session] = session
         session.opening = asyncio.create_task(
             self._prepare(session), name=f"open-{message.session}"
         )
+
+    def _renew(self, session: Session, message: OpenSession) -> None:
+        """The operator changed the avatar: what runs goes on as it was begun, the next turn has
+        the new words."""
+        if session.opening is not None:
+            session.opening.cancel()
+        session.opened, session.heard_at = message, self._clock.now()
+
+        async def prepare() -> None:
+            try:
+                await self._prepare(session)
+            except ValueError as error:
+                log.error(
+                    "the avatar stays as it was: %s", error, extra={"session": message.session}
+                )
+
+        session.opening = asyncio.create_task(prepare(), name=f"renew-{message.session}")
 
     async def _prepare(self, session: Session) -> None:
         await self._ready.wait()

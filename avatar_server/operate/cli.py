@@ -1,4 +1,4 @@
-"""`avatar-server launch`, `sessions`, `stop`, `logs`, `link` and `drain`."""
+"""`avatar-server launch`, `sessions`, `stop`, `logs`, `link`, `reload` and `drain`."""
 
 from __future__ import annotations
 
@@ -157,8 +157,23 @@ def drain(
             return
 
 
+def reload(on: OnOption = None, config: ConfigOption = "cpu", as_json: JsonOption = False) -> None:
+    """Have a running server read its configuration, avatars and routes anew; sessions go on."""
+    with server(on, config) as client:
+        found = client.reload()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    news = [f"{kind}: {', '.join(found[kind])}" for kind in ("added", "changed", "removed")]
+    print("; ".join(line for line in news if not line.endswith(": ")) or "Nothing has changed.")
+    if found["sessions_told"]:
+        print(f"{found['sessions_told']} running session(s) go on with the new routes and texts.")
+    if found["needs_restart"]:
+        print(f"Counts from the server's next start on: {', '.join(found['needs_restart'])}.")
+
+
 def add_commands(app: typer.Typer) -> None:
     """Put the commands into the command line."""
-    for command in (launch, sessions, stop, logs, link, drain):
+    for command in (launch, sessions, stop, logs, link, reload, drain):
         app.command(command.__name__)(command)
     app.add_typer(recordings_app, name="recordings")

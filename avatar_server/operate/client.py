@@ -128,6 +128,11 @@ class ServerClient:
         found: dict[str, Any] = self._call("DELETE", "/v1/drain")
         return found
 
+    def reload(self) -> dict[str, Any]:
+        """Have configuration, avatars and routes read anew."""
+        found: dict[str, Any] = self._call("POST", "/v1/reload")
+        return found
+
     def absolute(self, path: str) -> str:
         """A path of the server as an address to open."""
         return urljoin(self.url + "/", path.lstrip("/"))

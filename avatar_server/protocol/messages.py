@@ -59,6 +59,15 @@ class StopAvatar(Message):
     final: bool = False
 
 
+class RenewAvatar(Message):
+    """The operator changed the avatar: `spec` is all of it, as `AvatarSpec` in JSON.
+
+    Persona, facts and routes count from the next turn on; face and voice from the next start.
+    """
+
+    spec: dict[str, Any]
+
+
 class TellEnding(Message):
     """Tell the viewers, by voice and on the page, that the session will end in `seconds_left`."""
 
@@ -505,7 +514,9 @@ class InferenceStatus(Message):
     version: int = PROTOCOL_VERSION
 
 
-GatewayToAvatar = Offer | AddCandidate | Leave | StopAvatar | SetOverload | TellEnding | TakePicture
+GatewayToAvatar = (
+    Offer | AddCandidate | Leave | StopAvatar | SetOverload | RenewAvatar | TellEnding | TakePicture
+)
 AvatarToGateway = AvatarReady | Answer | Problem | Picture | AvatarStatus | TurnTrace
 AvatarToInference = (
     OpenSession

@@ -518,9 +518,35 @@ def test_opening_again_with_the_same_words_keeps_the_session_and_its_jobs() -> N
             b.say(OpenSession(session="s", avatar="theo", persona="P"))
             assert sum(isinstance(m, SessionOpened) for _, m in b.sent) == 2
             assert b.llm.active == 1
-            b.say(OpenSession(session="s", avatar="theo", persona="Another"))
+
+    run(test)
+
+
+def route(words: str) -> dict[str, Any]:
+    return {"name": "hours", "examples": ["when open", "opening hours", "till when"], "say": words}
+
+
+def test_an_avatar_that_is_changed_meanwhile_goes_on_and_has_the_new_words_next() -> None:
+    async def test() -> None:
+        async with bench(lambda _: ["hang"]) as b:
+            await b.opened(routes=[route("At nine.")])
+            first = b.service._sessions["s"].planner
+            b.say(Respond(session="s", job="1", text="Why is it so?"))
             await asyncio.sleep(0.05)
-            assert b.llm.active == 0
+            changed = OpenSession(
+                session="s", avatar="theo", persona="Another", routes=[route("At ten.")]
+            )
+            b.say(changed)
+            b.say(changed)
+            async with asyncio.timeout(10):
+                while b.service._sessions["s"].planner is first:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert b.llm.active == 1, "what was begun goes on"
+            b.say(OpenSession(session="s", avatar="theo", persona="P", routes=[{"name": "bad!"}]))
+            second = b.service._sessions["s"].planner
+            await asyncio.sleep(0.1)
+            assert b.service._sessions["s"].planner is second, "what cannot be used is not taken"
+            assert b.llm.active == 1
 
     run(test)
 

@@ -24,6 +24,7 @@ from avatar_server.protocol.messages import (
     Offer,
     Picture,
     Problem,
+    RenewAvatar,
     SetOverload,
     StageSpan,
     StopAvatar,
@@ -92,6 +93,8 @@ def main() -> None:
             socket.send(encode(Picture(request=message.request, jpeg=jpeg)))
         elif isinstance(message, SetOverload):
             state = f"level {message.level}"
+        elif isinstance(message, RenewAvatar):
+            print(f"now told {message.spec['persona']!r}", file=sys.stderr)
         elif isinstance(message, AddCandidate):
             print(f"candidate {message.candidate!r} of {message.viewer}", file=sys.stderr)
         elif isinstance(message, StopAvatar) and name != "stubborn":

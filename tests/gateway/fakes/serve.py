@@ -11,7 +11,8 @@ from tests.gateway.support import fake_avatars, fake_commands
 
 if __name__ == "__main__":
     cli.ensure_models = lambda settings, console: None
-    command_line.find_avatars = lambda extra: fake_avatars(Path(os.environ["FAKE_AVATARS"]))
+    if "REAL_AVATARS" not in os.environ:
+        command_line.find_avatars = lambda extra: fake_avatars(Path(os.environ["FAKE_AVATARS"]))
     cli.child_commands = lambda: fake_commands(
         *os.environ.get("FAKE_INFERENCE", "").split(), frames=("steady",)
     )
