@@ -20,6 +20,7 @@ from avatar_server.gateway.app import create_app
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.exposure import NotSafe, check_exposure, tls_context
 from avatar_server.gateway.previews import Previews
+from avatar_server.gateway.reload import Reloader
 from avatar_server.security import AuditLog, KeyStore, Role, Scope, TokenSigner
 from tests.gateway.support import OFFER, SDP, fake_avatars, fake_commands
 
@@ -64,7 +65,8 @@ async def guarded(folder: Path, security: dict[str, Any] | None = None) -> Async
     avatars = fake_avatars(folder)
     control = Control(settings, avatars, commands=fake_commands())
     previews = Previews(avatars, folder / "previews")
-    app = create_app(control, previews, access)
+    reloader = Reloader(control, previews, lambda: (settings, avatars))
+    app = create_app(control, previews, access, reloader=reloader)
     await control.start()
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False, client=STRANGER)
     try:
