@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +50,7 @@ def avatar_preview(
     settings = settings_or_exit(config, sets, {})
     found = avatars_or_exit(settings)
     if name not in found:
-        raise stop_with(f"There is no avatar {name!r}. There are: {', '.join(found)}.", WRONG_USE)
+        raise stop_with(_no_avatar(name, found), WRONG_USE)
     if emotion is not None and emotion not in EMOTIONS:
         raise stop_with(
             f"There is no emotion {emotion!r}. There are: {', '.join(EMOTIONS)}.", WRONG_USE
@@ -103,25 +104,33 @@ def avatar_preview(
 
 def avatar_gallery(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Avatars; default: all.")] = None,
     config: ConfigOption = "cpu",
     sets: SetOption = None,
 ) -> None:
-    """Draw small pictures of all avatars, and a page that shows them."""
+    """Draw small pictures of avatars, and a page that shows them."""
     settings = settings_or_exit(config, sets, {})
     found = avatars_or_exit(settings)
+    if unknown := [name for name in names or [] if name not in found]:
+        raise stop_with(_no_avatar(unknown[0], found), WRONG_USE)
     if out.exists() and not out.is_dir():
         raise stop_with(f"{out} is a file: name a folder.", WRONG_USE)
     from avatar_server.preview.gallery import draw_gallery
 
     console = Console(stderr=True, highlight=False)
     try:
-        written = draw_gallery(found, out, settings.media.video, progress=console.print)
+        wanted = {name: found[name] for name in names or found}
+        written = draw_gallery(wanted, out, settings.media.video, progress=console.print)
     except (AvatarError, ValueError) as error:
         raise stop_with(str(error), FAILED) from error
     except OSError as error:
         raise stop_with(f"{out} cannot be written: {error.strerror or error}.", FAILED) from error
     for path in written:
         print(path)
+
+
+def _no_avatar(name: str, found: Iterable[str]) -> str:
+    return f"There is no avatar {name!r}. There are: {', '.join(found)}."
 
 
 def _check_writable(out: Path) -> None:

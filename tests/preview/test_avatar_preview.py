@@ -157,6 +157,14 @@ def test_wrong_use_is_told_before_anything_is_drawn(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_gallery_of_an_avatar_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    arguments = ["avatar", "gallery", "nobody", "--out", str(tmp_path / "g")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "no avatar 'nobody'. There are: " in result.output
+    assert not (tmp_path / "g").exists()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_file_that_must_not_be_written_is_told(tmp_path: Path) -> None:
     file = tmp_path / "x.mp4"
