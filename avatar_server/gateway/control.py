@@ -45,6 +45,8 @@ RESERVED_S = 15.0
 ASK_INFERENCE_EVERY_S = 1.0
 # Ctrl-C must end everything within 3 s: a second to go by itself, half of one after SIGTERM.
 STOP_GRACE_S = 1.0
+RECORDED_GRACE_S = 2.5
+"""Of a session that ends while the server goes on: its recording is to be completed."""
 
 log = logging.getLogger(__name__)
 
@@ -321,6 +323,8 @@ class Control:
     def _finish(self, session: str, why: str, reason: str) -> None:
         """Free the session's place now; its process ends in a task of its own."""
         keeper = self._keepers.pop(session, None)
+        entry = self.registry.find(session)
+        patient = entry is not None and entry.recorded and not self._stopping
         self.registry.remove(session)
         self.capacity.forget(session)
         if keeper is None:
@@ -331,17 +335,18 @@ class Control:
         self._avatars.lost(session)
         self.metrics.sessions_ended.labels(why).inc()
         log.info("session ended: %s", reason, extra={"session": session})
-        task = asyncio.create_task(self._end_process(session, keeper, reason))
+        task = asyncio.create_task(self._end_process(session, keeper, reason, patient))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _end_process(self, session: str, keeper: Keeper, reason: str) -> None:
+    async def _end_process(self, session: str, keeper: Keeper, reason: str, patient: bool) -> None:
         self._leaving.add(keeper)
         try:
             await self.viewers.tell(session, StopAvatar(reason=reason, final=not self._stopping))
             # One that is not ready yet does not read messages: it has no goodbye to say either.
             ready = keeper.state is KeeperState.READY
-            await keeper.stop(STOP_GRACE_S if ready else 0.0)
+            grace_s = RECORDED_GRACE_S if patient else STOP_GRACE_S
+            await keeper.stop(grace_s if ready else 0.0)
         finally:
             self._leaving.discard(keeper)
             self.metrics.forget_session(session)

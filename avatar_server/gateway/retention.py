@@ -40,17 +40,21 @@ class Retention:
 
     def sweep(self) -> None:
         """Delete what is due. Blocks; called on a thread."""
-        try:
-            deleted = self._store.sweep(self._settings)
-        except OSError as error:
-            log.error("a recording whose time is over cannot be deleted: %s", error)
-            return
-        for deletion in deleted:
-            log.info("recording %s was deleted: %s", deletion.id, deletion.why)
+        for deletion in self._store.sweep(self._settings):
+            outcome = deletion.why
+            if deletion.failure:
+                outcome = f"failed: {deletion.failure}"
+                log.error("recording %s cannot be deleted: %s", deletion.id, deletion.failure)
+            else:
+                log.info("recording %s was deleted: %s", deletion.id, deletion.why)
             if self._audit is not None:
-                self._audit.note(ACTOR, "", "recording.delete", deletion.id, deletion.why)
+                self._audit.note(ACTOR, "", "recording.delete", deletion.id, outcome)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.to_thread(self.sweep)
+            try:
+                await asyncio.to_thread(self.sweep)
+            except Exception:
+                # The next one may do better; without any, recordings would stay for ever.
+                log.exception("recordings whose time is over could not be looked for")
             await asyncio.sleep(SWEEP_EVERY_S)

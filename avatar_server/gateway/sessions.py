@@ -129,7 +129,7 @@ def session_view(session: Session) -> SessionView:
         viewers=f"/v1/sessions/{session.id}/viewers",
         viewer_count=session.viewer_count,
         always_on=session.pinned,
-        recorded=session.recorded and not problem,
+        recorded=session.recorded,
         recording_problem=problem,
         restarts=session.restarts,
         pid=session.pid,

@@ -23,8 +23,8 @@ from renderers.contract import I420Frame
 _FULL = Encoding("h264", "full")
 _COME_BACK_S = 10.0
 """A talk whose last viewer went goes on in the same recording if somebody comes within this."""
-_CLOSE_S = 0.7
-"""The gateway gives a session's process a second to end."""
+_CLOSE_S = 2.0
+"""The gateway gives the process of a recorded session a little more to end."""
 
 RECORDED = "This conversation is recorded."
 NOT_RECORDED = "This conversation is no longer recorded."
@@ -91,7 +91,8 @@ class SessionRecording:
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
-        if not self._attached:
+        # After a failure only where nobody else is here, who was told that nothing is kept.
+        if not self._attached and self._viewers == {viewer}:
             self._problem = ""
             self._recorder.restart()
             self._attached = True
@@ -138,7 +139,7 @@ class SessionRecording:
         )
 
     async def close(self) -> None:
-        """Complete the files, within less than a second."""
+        """Complete the files, within some 2 s at most."""
         self._detach()
         if self._leaving is not None:
             self._leaving.cancel()

@@ -44,10 +44,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A recording that was deleted, and why."""
+    """A recording that was deleted, and why; or was to be, and why not."""
 
     id: str
     why: str
+    failure: str = ""
 
 
 class RecordingStore:
@@ -101,15 +102,18 @@ class RecordingStore:
     def sweep(self, settings: RecordingSettings, now: float | None = None) -> list[Deletion]:
         """Delete what is kept too long, then the oldest while all take too much.
 
-        `now` is Unix time. Raises `OSError` where one cannot be deleted.
+        `now` is Unix time. What could not be deleted has a `failure`, and stays for the next time.
         """
         now = time.time() if now is None else now
-        deleted = []
-        kept = self.all()
-        for recording, why in too_many(kept, settings, now):
-            shutil.rmtree(recording.folder)
-            deleted.append(Deletion(recording.id, why))
-        return deleted
+        deletions = []
+        for recording, why in too_many(self.all(), settings, now):
+            failure = ""
+            try:
+                shutil.rmtree(recording.folder)
+            except OSError as error:
+                failure = f"{error.strerror} ({error.filename})"
+            deletions.append(Deletion(recording.id, why, failure))
+        return deletions
 
 
 def too_many(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from avatar_server import cli
 from avatar_server.config import RecordingSettings, settings_from_values
 from avatar_server.gateway.retention import Retention
 from avatar_server.recording import files
 from avatar_server.recording.store import RecordingInUse, RecordingStore
 from avatar_server.security import AuditLog
-from tests.gateway.serving import StartServer, run_cli
+from tests.gateway.serving import StartServer
 from tests.gateway.support import GatewayFactory
 
 DAY_S = 86_400.0
@@ -54,6 +57,25 @@ def test_what_is_too_old_goes_first_and_then_the_oldest_of_too_much(tmp_path: Pa
     assert store.sweep(settings, NOW) == []
     for_ever = RecordingSettings(keep_days=None, keep_gb=None)
     assert store.sweep(for_ever, NOW + 10_000 * DAY_S) == []
+
+
+def test_one_that_cannot_be_deleted_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = make(tmp_path, NOW - 50 * DAY_S), make(tmp_path, NOW - 40 * DAY_S)
+    remove = shutil.rmtree
+
+    def refuse(folder: Path) -> None:
+        if folder.name == stuck:
+            raise PermissionError(1, "Operation not permitted", str(folder))
+        remove(folder)
+
+    monkeypatch.setattr("avatar_server.recording.store.shutil.rmtree", refuse)
+    first, second = RecordingStore(tmp_path).sweep(RecordingSettings(keep_days=30), NOW)
+    assert (first.id, second.id) == (stuck, other)
+    assert "not permitted" in first.failure
+    assert second.failure == ""
+    assert [recording.id for recording in RecordingStore(tmp_path).all()] == [stuck]
 
 
 def test_one_that_is_being_written_is_never_deleted(tmp_path: Path) -> None:
@@ -173,31 +195,39 @@ def test_a_launch_may_ask_for_it_and_the_setting_decides_otherwise(
     asyncio.run(scenario())
 
 
-def test_recordings_from_the_command_line(tmp_path: Path, start: StartServer) -> None:
+def test_recordings_from_the_command_line(
+    tmp_path: Path, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = make(tmp_path / "data" / "recordings", time.time())
-    on = ("--on", start().url)
-    code, output = run_cli(tmp_path, "recordings", "list", *on)
+    monkeypatch.setenv("AVATAR_SERVER_URL", start().url)
+    run = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"})
+
+    def call(*arguments: str) -> tuple[int, str]:
+        result = run.invoke(cli.app, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.exit_code, result.output
+
+    code, output = call("recordings", "list")
     assert code == 0, output
     assert name in output
     assert "60 s" in output
     to = tmp_path / "saved"
-    assert run_cli(tmp_path, "recordings", "download", name, "--to", str(to), *on)[0] == 2
+    assert call("recordings", "download", name, "--to", str(to))[0] == 2
     to.mkdir()
-    code, output = run_cli(tmp_path, "recordings", "download", name, "--to", str(to), *on)
+    code, output = call("recordings", "download", name, "--to", str(to))
     assert code == 0, output
     saved = {path.suffix: path.stat().st_size for path in to.iterdir()}
     assert saved == {".mp4": 1_000, ".vtt": 8, ".jsonl": 8}
-    code, output = run_cli(tmp_path, "recordings", "download", name, "--to", str(to), *on)
+    code, output = call("recordings", "download", name, "--to", str(to))
     assert code == 1
     assert "File exists" in output
-    code, output = run_cli(tmp_path, "recordings", "delete", name, *on)
+    code, output = call("recordings", "delete", name)
     assert code == 0, output
-    code, output = run_cli(tmp_path, "recordings", "delete", name, *on)
+    code, output = call("recordings", "delete", name)
     assert code == 1
     assert "no such recording" in output
-    assert "Traceback" not in output
-    code, output = run_cli(tmp_path, "recordings", "list", *on)
+    code, output = call("recordings", "list")
     assert output.strip() == "Nothing is recorded."
-    code, output = run_cli(tmp_path, "launch", "good", "--record", *on)
+    code, output = call("launch", "good", "--record")
     assert code == 0, output
     assert ", recorded," in output

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,6 +17,7 @@ from avatar_server.config import ObserveSettings, settings_from_values
 from avatar_server.observe.otel import open_tracer, otel_lacks
 from avatar_server.observe.tracing import TurnTracer
 from avatar_server.protocol.messages import LlmUse, StageSpan, TurnTrace
+from tests.observe.otlp import collector
 
 NOW = 1_800_000_000.0
 LLM = {"engine": "openai", "model": "a-model", "base_url": "http://llm.example/v1"}
@@ -131,34 +128,9 @@ def test_tokens_that_an_engine_does_not_tell_are_left_out() -> None:
     assert "gen_ai.usage.input_tokens" not in chat
 
 
-@contextmanager
-def receiver() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
-    """A collector's OTLP endpoint, and what came to it."""
-    came: list[ExportTraceServiceRequest] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path == "/v1/traces":
-                came.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", came
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 def test_traces_go_where_the_standard_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    with receiver() as (url, came):
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    with collector() as collected:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collected.url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "reception")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
         tracer = open_tracer(settings_from_values({"observe": {"otel": True}}))
@@ -166,13 +138,13 @@ def test_traces_go_where_the_standard_variables_say(monkeypatch: pytest.MonkeyPa
         tracer.turn(a_turn(), "theo")
         tracer.close()
         deadline = time.monotonic() + 10
-        while not came:
+        while not collected.requests:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-    (resource,) = came[0].resource_spans
+    (resource,) = collected.requests[0].resource_spans
     names = {a.key: a.value.string_value for a in resource.resource.attributes}
     assert names["service.name"] == "reception"
-    spans = [span.name for scope in resource.scope_spans for span in scope.spans]
+    spans = [span.name for span in collected.spans()]
     assert "invoke_agent theo" in spans
     assert "chat smollm2-135m-instruct" in spans
 

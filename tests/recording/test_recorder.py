@@ -248,12 +248,15 @@ def test_a_missing_picture_holds_the_last_one_until_a_keyframe_that_is_asked_for
     assert numbers == [*range(30), *range(61, 92)]
 
 
-def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_what_cannot_be_written_in_time_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("avatar_server.recording.recorder._WRITE_EVERY_S", 60.0)
     writing = recorder(tmp_path)
-    for number in range(MOST_WAITING * 2):
+    for number in range(MOST_WAITING + 50):
         writing.avatar_sound(number * 960, beep(number * 960, 960))
-    assert writing.stats().dropped["sound"] > 0
-    assert len(writing._items) <= MOST_WAITING
+    assert writing.stats().dropped == {"sound": 50}
+    assert len(writing._items) == MOST_WAITING
     writing.close(5.0)
 
 
