@@ -103,6 +103,7 @@ class MediaEngine:
         self._encode_ms: deque[float] = deque(maxlen=_WINDOW)
         self._sent: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         fanout.on_change(self._viewers_changed)
+        fanout.on_quiet(self._sound.hurry)
 
     @property
     def timeline(self) -> MediaTimeline:
@@ -130,6 +131,7 @@ class MediaEngine:
         """End both threads (within about a frame's time) and release the encoders."""
         self._stopping.set()
         self._wake.set()
+        self._sound.hurry()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_TIMEOUT_S)
@@ -218,6 +220,7 @@ class MediaEngine:
             logger.exception("%s ended by an error", threading.current_thread().name)
             self._stopping.set()
             self._wake.set()
+            self._sound.hurry()
 
     @property
     def failed(self) -> bool:
@@ -226,7 +229,7 @@ class MediaEngine:
 
     def _run_audio(self) -> None:
         _ask_priority()
-        self._sound.run(self.media_time, self._stopping.wait)
+        self._sound.run(self.media_time, self._stopping.is_set)
 
     def _run_video(self) -> None:
         timeline = self.timeline
@@ -241,6 +244,7 @@ class MediaEngine:
             if not wanted:
                 drawn = False
                 self._encodes.keep(wanted)
+                self._sound.hurry()
                 self._wake.wait(_IDLE_WAIT_S)
                 self._wake.clear()
                 pacer.skip_to(timeline.media_time(self._clock.now()))
@@ -250,13 +254,13 @@ class MediaEngine:
                 self._stopping.wait(max(0.0, pacer.due() - now))
                 continue
             self._late += tick.dropped
-            if tick.number % self._step:
-                continue
-            if self.fanout.backlog > _MAX_BACKLOG:
-                self._late += 1
+            frame_time = tick.number / video.fps
+            if tick.number % self._step or self.fanout.backlog > _MAX_BACKLOG:
+                self._late += not tick.number % self._step
+                self._sound.send_ahead(frame_time, 1 / video.fps, [])
                 continue
             started = time.thread_time()
-            if self._source.draw(tick.number / video.fps, ring.next) or not drawn:
+            if self._source.draw(frame_time, ring.next) or not drawn:
                 ring.advance()
                 drawn = True
                 unchanged = 0
@@ -270,7 +274,7 @@ class MediaEngine:
             timestamp = pacer.timestamp(tick.number)
             made = self._encodes.encode(ring.last, wanted, timestamp, unchanged)
             encoded_at = time.thread_time()
-            self._sound.send_ahead(tick.number / video.fps, 1 / video.fps, made)
+            self._sound.send_ahead(frame_time, 1 / video.fps, made)
             self._keyframes += sum(encoded.keyframe for encoded in made)
             if made:
                 self._sent.append((self._clock.now(), sum(encoded.size for encoded in made)))

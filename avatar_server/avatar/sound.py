@@ -2,8 +2,9 @@
 
 A thread that wakes for each block of 20 ms finds its caches cold and pays for that three times what
 Opus takes, and so does the event loop after it. So the thread that makes pictures, awake anyway,
-takes the sound up to its next frame along; a thread of the sound's own makes only what is due and
-was not made, so that sound never waits for a picture.
+takes the sound up to its next frame along, and the sound's own thread sleeps. Where pictures do
+not come, which the event loop sees without waking for it, that thread makes what is due by itself:
+sound never waits for a picture.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ logger = logging.getLogger(__name__)
 _MAX_AHEAD_S = 0.04
 """How long before it is due sound may be made: what was made can no longer be cut."""
 _GRACE_S = 0.005
-"""Blocks are made so long before they are due, and nobody hurries until they are as late: twice
-that is what a picture may take to draw and encode before the sound's own thread steps in."""
+"""How long before it is due a block is made with the pictures, which take some time themselves."""
+_LOOK_UP_S = 0.25
+"""How often the sound's own thread looks up while pictures take the sound along."""
 _TELL_STALL_S = 10.0
 """Stalls come in crowds: one line in the log for all of them in this time."""
 _PULL_AT_ONCE = 50
-_NEVER = -1.0
 
 
 class SoundSource(Protocol):
@@ -58,6 +59,8 @@ class Sound:
         self._clock = clock
         self._pacer = AudioPacer()
         self._lock = threading.Lock()
+        self._taken_along = False
+        self._wake = threading.Event()
         self._skipped = 0
         self._told_stall_at = float("-inf")
 
@@ -72,18 +75,32 @@ class Sound:
         At low frame rates that would be more than may be made ahead, and none is.
         """
         ahead = period_s + _GRACE_S
-        until = frame_time + ahead if ahead <= _MAX_AHEAD_S else _NEVER
+        taken_along = ahead <= _MAX_AHEAD_S
         # Under the lock: packets made earlier must be published earlier.
         with self._lock:
-            self._fanout.publish(*self._make(until), *video)
+            made = self._make(frame_time + ahead) if taken_along else []
+            self._fanout.publish(*made, *video)
+            self._taken_along = taken_along
 
-    def run(self, media_time: Callable[[], float], wait: Callable[[float], bool]) -> None:
-        """Make what is due, until `wait` (s) returns true."""
-        while True:
+    def hurry(self) -> None:
+        """Pictures do not come (now): the sound's own thread takes over. Of any thread."""
+        self._taken_along = False
+        self._wake.set()
+
+    def run(
+        self,
+        media_time: Callable[[], float],
+        stopped: Callable[[], bool],
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        """The sound's own thread, until `stopped`; call `hurry` then. `wait` (s) is for tests."""
+        wait = wait or self._wake.wait
+        while not stopped():
+            self._wake.clear()
             with self._lock:
-                self._fanout.publish(*self._make(media_time() - _GRACE_S))
-            if wait(max(0.0, self._pacer.due() + _GRACE_S - media_time())):
-                return
+                self._fanout.publish(*self._make(media_time()))
+            due_in = self._pacer.due() - media_time()
+            wait(max(due_in, _LOOK_UP_S) if self._taken_along else max(0.0, due_in))
 
     def _make(self, until: float) -> list[EncodedAudio]:
         """The packets of the blocks due by `until`."""

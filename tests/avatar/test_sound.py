@@ -71,13 +71,12 @@ class Rig:
         """The sound's own thread alone; returns how often it woke."""
         woken = 0
 
-        def wait(seconds: float) -> bool:
+        def wait(seconds: float) -> None:
             nonlocal woken
             woken += 1
             self.clock.advance(seconds + 1e-4)
-            return self.clock.now() >= until
 
-        self.sound.run(self.clock.now, wait)
+        self.sound.run(self.clock.now, lambda: self.clock.now() >= until, wait)
         return woken
 
 
@@ -110,12 +109,23 @@ def test_without_pictures_the_own_thread_makes_each_block_in_time() -> None:
 def test_when_pictures_stop_the_own_thread_goes_on_where_they_were() -> None:
     rig = Rig()
     rig.frames(30, 30)
+    rig.sound.hurry()
     rig.own_thread(1.5)
     rig.frames(30, 30, start=45)
     blocks = rig.published.blocks
     assert np.allclose(due(blocks), np.arange(len(blocks)) * 0.02)
     assert all(at - due <= 0.006 for at, due in blocks)
     assert rig.sound.skipped_ms == 0
+
+
+def test_while_pictures_come_the_own_thread_sleeps_and_makes_nothing() -> None:
+    rig = Rig()
+    rig.frames(30, 30)
+    made = len(rig.published.blocks)
+    waits: list[float] = []
+    rig.sound.run(rig.clock.now, lambda: bool(waits), waits.append)
+    assert waits[0] >= 0.25
+    assert len(rig.published.blocks) == made
 
 
 def test_a_rate_at_which_sound_would_be_made_too_early_leaves_it_to_its_own_thread() -> None:
