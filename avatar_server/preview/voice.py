@@ -83,7 +83,7 @@ def speak(
             parts.append(clause.pcm)
             start += clause.seconds
     if not clauses:
-        raise TtsError("there is nothing in that text which can be said aloud")
+        raise TtsError("There is nothing in that text that can be said aloud.")
     return Speech(text, voice, np.concatenate(parts), clauses)
 
 

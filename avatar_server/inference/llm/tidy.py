@@ -32,6 +32,8 @@ _UNIT = re.compile(r"\S*?[。！？、]|\S+(?=\s)|\n+|[^\S\n]+")
 _NEVER_SPOKEN = re.compile(r"[*_`#~<>|\[\]{}\U0001F000-\U0001FAFF☀-➿️‍\"“”]")
 _MARKER = re.compile(r"(?:[-*•–]|\d{1,2}[.)]|#+)")
 _END = re.compile(r"[.!?…。！？]+[)'’”\"]*$")
+_STAGE = re.compile(r"\[[^\W\d_]+\]")
+"""A word in brackets before a sentence ("[laughs]") is no part of it."""
 _LEAKS = re.compile(
     r"\b(as an? (ai|artificial)|language model|my (instructions|persona|prompt)|system prompt"
     r"|the (user|viewer|assistant)'?s?)\b",
@@ -112,6 +114,8 @@ class ReplyTidier:
             self._mark = mark
             if not unit:
                 return
+        if not self._sentence and _STAGE.fullmatch(unit):
+            return
         at_line_start, self._line_start = self._line_start, False
         if at_line_start and _MARKER.fullmatch(unit):
             return

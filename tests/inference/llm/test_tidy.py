@@ -56,9 +56,9 @@ def test_a_tag_for_the_face_goes_with_its_word_and_is_not_said(size: int) -> Non
     assert without_marks(said.partition("cats.")[0])[1] == "happy"
 
 
-def test_other_brackets_are_no_tags() -> None:
-    said, _ = tidy("[angry] I like cats.")
-    assert without_marks(said) == ("angry I like cats.", "")
+def test_other_words_in_brackets_are_said_only_within_a_sentence() -> None:
+    assert tidy("[laughs] I like cats.")[0] == "I like cats."
+    assert tidy("I like [all] cats.")[0] == "I like all cats."
 
 
 def test_a_reply_has_no_more_sentences_than_allowed() -> None:
