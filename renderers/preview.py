@@ -97,6 +97,7 @@ def _loop(count: int, fps: int) -> Iterator[Pose]:
             brow_right=0.15 + 0.15 * math.sin(phase),
             blink_left=blink,
             blink_right=blink,
+            time_s=index / fps,
         )
 
 

@@ -143,11 +143,10 @@ class Demand:
         left = self.left_cores(sessions, learned)
         cpu, gpu = self.turn_cost("cpu"), self.turn_cost("gpu")
         share = capacity.inference_share
-        uses.append(
-            Use(Resource.INFERENCE, sessions * cpu.total_s / every_s, share * left, "cores")
-        )
-        if gpu.total_s:
-            uses.append(Use(Resource.GPU, sessions * gpu.total_s / every_s, share, "GPUs"))
+        cores = sessions * cpu.total_s / every_s + self.face_load(sessions, "cpu")
+        uses.append(Use(Resource.INFERENCE, cores, share * left, "cores"))
+        if gpus := sessions * gpu.total_s / every_s + self.face_load(sessions, "gpu"):
+            uses.append(Use(Resource.GPU, gpus, share, "GPUs"))
         waits_s = self.wait_s(sessions, learned)
         uses.append(Use(Resource.LATENCY, waits_s, self._patience_s(), "s"))
         if self._stages.kv_tokens:
@@ -184,6 +183,18 @@ class Demand:
     def _session_cores(self, frame_ms: float) -> float:
         fps = self._settings.media.video.fps
         return (fps * frame_ms + self._frames.audio_ms_per_s) / 1e3 + SENDING_CORES
+
+    def face_load(self, sessions: int, device: str) -> float:
+        """What the lip-sync network takes on average: of the GPU, or cores. On a CPU faces that
+        find no time are not drawn: it takes the one core of its thread at most."""
+        stages = self._stages
+        if stages is None or stages.face_device != device:
+            return 0.0
+        speaking = sessions * self._settings.capacity.speaking_share
+        # Batches are as large as the number of those who speak at once.
+        face_s = stages.face_s if speaking <= 1 else stages.face_many_s
+        load = speaking * self._settings.media.video.fps * face_s
+        return load if device == "gpu" else min(1.0, load)
 
     # --- speech and language ------------------------------------------------------------------
 

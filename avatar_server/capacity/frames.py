@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from avatar_server.avatar.encoder import H264Encoder, OpusEncoder
 from avatar_server.avatar.encodes import is_repeat
@@ -27,6 +28,7 @@ from avatar_server.processes import read_bootstrap, when_parent_ends
 from avatar_server.protocol.costs import FrameCosts
 from renderers import Attitude, I420Frame, Pose, Renderer, VisemeSpan
 from renderers.motion import Animator
+from renderers.neural import NeuralRenderer, PictureFaces
 
 _MAX_AVATARS = 3
 """The costliest of so many counts; more would make the first start wait."""
@@ -90,6 +92,12 @@ def measure_avatar(
     drawing = encoding = idle = 0.0
     unchanged = 0
     speaks_from = _WARM_FRAMES + _IDLE_FRAMES
+    if isinstance(renderer, NeuralRenderer):
+        # What the network takes is measured where it runs.
+        renderer.faces_from(PictureFaces(renderer.base), video.fps)
+        silent = round(speaks_from / video.fps * AUDIO_RATE_HZ)
+        voice = np.concatenate([np.zeros(silent, np.int16), _voice(_SYLLABLES * _SYLLABLE_S)])
+        renderer.hear(lambda first, count: _part(voice, first, count))
     animator.set_attitude(Attitude.IDLE, 0.0)
     for index in range(speaks_from + _WARM_FRAMES + _SPEAKING_FRAMES):
         at = index / video.fps
@@ -124,14 +132,27 @@ def measure_avatar(
 def measure_audio(settings: AudioSettings, clock: Clock = time.thread_time) -> float:
     """CPU milliseconds for a second of Opus."""
     encoder = OpusEncoder(settings)
-    at = np.arange(AUDIO_BLOCK * _AUDIO_BLOCKS) / AUDIO_RATE_HZ
-    tone = sum(np.sin(2 * np.pi * 130 * k * at) / k for k in range(1, 20))
-    voice = (4_000 * tone * np.abs(np.sin(np.pi * at / _SYLLABLE_S))).astype(np.int16)
+    voice = _voice(AUDIO_BLOCK * _AUDIO_BLOCKS / AUDIO_RATE_HZ)
     began = clock()
     for number in range(_AUDIO_BLOCKS):
         encoder.encode(voice[number * AUDIO_BLOCK : (number + 1) * AUDIO_BLOCK], number)
     seconds = AUDIO_BLOCK * _AUDIO_BLOCKS / AUDIO_RATE_HZ
     return round(1e3 * (clock() - began) / seconds, 3)
+
+
+def _voice(seconds: float) -> NDArray[np.int16]:
+    """Something like syllables, 48 kHz."""
+    at = np.arange(round(seconds * AUDIO_RATE_HZ)) / AUDIO_RATE_HZ
+    tone = sum(np.sin(2 * np.pi * 130 * k * at) / k for k in range(1, 20))
+    return np.asarray(4_000 * tone * np.abs(np.sin(np.pi * at / _SYLLABLE_S)), np.int16)
+
+
+def _part(voice: NDArray[np.int16], first: int, count: int) -> NDArray[np.int16]:
+    out = np.zeros(count, np.int16)
+    part = voice[max(0, first) : max(0, first + count)]
+    begin = max(0, -first)
+    out[begin : begin + len(part)] = part
+    return out
 
 
 def _speak(animator: Animator, at: float) -> None:

@@ -22,6 +22,7 @@ from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ as SPEECH_RATE_H
 from avatar_server.inference.tts.contract import TtsError
 from avatar_server.protocol.costs import StageCosts
 from avatar_server.resample import Resampler
+from renderers.neural import LipSyncNetwork
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,11 @@ class _Rates:
 
 
 async def measure_stages(
-    models: Models, settings: Settings, tell: Callable[[str], None] = lambda _: None
+    models: Models,
+    settings: Settings,
+    tell: Callable[[str], None] = lambda _: None,
+    *,
+    face: LipSyncNetwork | None = None,
 ) -> StageCosts:
     """Run each stage a few times. `tell` is given what is being measured, in words.
 
@@ -67,6 +72,10 @@ async def measure_stages(
     # The time of a remote model is nobody's here.
     decoding = llm_device(settings) or "remote"
     rates = await _measure_llm(models.llm, _clock_of(decoding), decoding)
+    face_s = face_many_s = 0.0
+    if face is not None:
+        tell("measuring this machine: faces")
+        face_s, face_many_s = await loop.run_in_executor(None, _measure_face, face)
     return StageCosts(
         stt_s=stt_s,
         stt_device=stt_device,
@@ -80,6 +89,9 @@ async def measure_stages(
         tts_rtf=tts_rtf,
         tts_device=tts_device,
         rss_bytes=rss_bytes(),
+        face_s=face_s,
+        face_many_s=face_many_s,
+        face_device="gpu" if face is not None and face.device != "cpu" else "cpu",
         kv_tokens=int(getattr(models.llm, "kv_tokens", 0) or 0),
     )
 
@@ -132,6 +144,23 @@ def _measure_hearing(
         models.encoder.encode([_UTTERANCE])
         search.append(time.process_time() - cpu)
     return _least(recognise), _least(judge), _least(search)
+
+
+def _measure_face(network: LipSyncNetwork) -> tuple[float, float]:
+    """Seconds of a step for one face, and for each of `_MANY` in one or more steps."""
+    clock = _clock_of(network.device)
+    one = network.blank()
+
+    def took(count: int) -> float:
+        began = clock()
+        for first in range(0, count, network.batch):
+            network.run([one] * min(network.batch, count - first))
+        return clock() - began
+
+    for count in (1, _MANY):
+        took(count)  # the first of a size prepares
+    repeats = range(_REPEATS)
+    return _least([took(1) for _ in repeats]), _least([took(_MANY) / _MANY for _ in repeats])
 
 
 async def _measure_llm(llm: LlmEngine, clock: Callable[[], float], device: str) -> _Rates:

@@ -77,7 +77,8 @@ async def serve(bootstrap: Bootstrap) -> int:
         if bootstrap.measure:
             from avatar_server.capacity.stages import measure_stages
 
-            service.costs = await measure_stages(models, settings, phase)
+            face = service.faces.networks.any()
+            service.costs = await measure_stages(models, settings, phase, face=face)
         service.start(models)
         log.info("ready after %.1f s", models.load_s, extra=models.names)
 

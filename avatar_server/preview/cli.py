@@ -66,6 +66,7 @@ def avatar_preview(
     from avatar_server.preview.strip import draw_strip, moments_of, sounds
     from avatar_server.preview.voice import speak
     from renderers import SoundDriven
+    from renderers.neural import NeuralRenderer
 
     spec, video = found[name], settings.media.video
     console = Console(stderr=True, highlight=False)
@@ -87,6 +88,10 @@ def avatar_preview(
         try:
             if speech is not None and isinstance(renderer, SoundDriven):
                 renderer.hear(speech.sound)
+            if speech is not None and isinstance(renderer, NeuralRenderer):
+                renderer.faces_here(
+                    device=settings.faces.device, threads=settings.faces.threads, fps=video.fps
+                )
             if out.suffix.lower() == ".mp4":
                 write_film(out, renderer, moments, speech.pcm if speech else None, fps=video.fps)
             else:

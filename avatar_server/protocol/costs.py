@@ -44,5 +44,10 @@ class StageCosts(msgspec.Struct, kw_only=True, frozen=True):
     tts_rtf: float
     tts_device: str
     rss_bytes: int
+    face_s: float = 0.0
+    """The lip-sync network's step for one face, and the share of one in a step for four; 0 where no
+    avatar has such a face."""
+    face_many_s: float = 0.0
+    face_device: str = "cpu"
     kv_tokens: int = 0
     """Tokens that the language model's cache holds for all sessions; 0 where that is no limit."""

@@ -88,19 +88,22 @@ class LipSyncNetwork:
         pictures = np.rint(np.nan_to_num(made).clip(0, 1) * 255).astype(np.uint8)
         return [np.ascontiguousarray(p.transpose(1, 2, 0)[..., self._order]) for p in pictures]
 
+    def blank(self) -> FaceJob:
+        """A grey face in silence, for trying and measuring."""
+        return FaceJob(
+            np.full((BANDS, WINDOW_COLUMNS), -4, np.float32),
+            np.full((self.size, self.size, 3), 128, np.uint8),
+        )
+
     def _rows(self, count: int) -> int:
         # A GPU's libraries prepare anew for every size of a batch, for up to seconds: few sizes.
         return count if self.device == "cpu" else 1 << (count - 1).bit_length()
 
     def _try(self) -> None:
         """One step, so that what cannot run is known now, and the first frame is not slow."""
-        blank = FaceJob(
-            np.full((BANDS, WINDOW_COLUMNS), -4, np.float32),
-            np.full((self.size, self.size, 3), 128, np.uint8),
-        )
         rows = self._fixed or 2
         try:
-            made = self.run([blank] * rows)
+            made = self.run([self.blank()] * rows)
         except Exception as error:  # the runtime raises its own classes, which share only this base
             raise NeuralError(f"{self.path}: the network does not run: {error}") from error
         shapes = {picture.shape for picture in made}

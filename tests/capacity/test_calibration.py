@@ -29,7 +29,9 @@ from avatar_server.models import ModelStore
 from avatar_server.processes import Bootstrap, bootstrap_line, plain_settings
 from avatar_server.protocol.costs import FrameCosts, StageCosts
 from renderers import I420Frame, Pose, Rect
+from renderers.neural import LipSyncNetwork, NeuralRenderer
 from tests.capacity.costs import FRAMES, STAGES, machine, settings
+from tests.renderers.neural.tiny_network import network_bytes, write_avatar
 
 
 class Burner:
@@ -73,6 +75,16 @@ def test_every_kind_of_renderer_is_measured_before_a_second_of_one_kind() -> Non
     assert sample([]) == []
 
 
+def test_a_neural_avatar_is_measured_while_its_mouth_is_drawn(tmp_path: Path) -> None:
+    renderer = NeuralRenderer(write_avatar(tmp_path / "tester"))
+    costs = measure_avatar("tester", renderer, VideoSettings())
+    # All but the network: the sound's spectrogram, and laying the face over the picture.
+    assert renderer.missed < 5
+    assert costs.render_ms > 0.2
+    assert costs.idle_frame_ms < costs.render_ms + costs.encode_ms
+    renderer.close()
+
+
 def test_an_avatar_more_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     here = frames_key(machine(), settings())
     monkeypatch.setattr("avatar_server.capacity.figures.find_avatars", lambda folders: {})
@@ -113,16 +125,21 @@ def test_the_process_ends_with_its_parent() -> None:
     assert process.wait(30) == 1
 
 
-def test_the_stages_of_the_embedded_models_are_measured(model_store: ModelStore) -> None:
+def test_the_stages_of_the_embedded_models_are_measured(
+    model_store: ModelStore, tmp_path: Path
+) -> None:
     values = settings(tts={"engine": "piper"})
     for name in ("whisper-tiny.en", "smollm2-135m-instruct", "piper-joe", "smart-turn-v3.2"):
         model_store.path(name)
     told: list[str] = []
+    weights = tmp_path / "lips.onnx"
+    weights.write_bytes(network_bytes(heavy=2))
+    network = LipSyncNetwork(weights, device="cpu")
 
     async def scenario() -> StageCosts:
         models = load_models(values, lambda _: None)
         try:
-            return await measure_stages(models, values, told.append)
+            return await measure_stages(models, values, told.append, face=network)
         finally:
             await models.llm.close()
 
@@ -134,7 +151,10 @@ def test_the_stages_of_the_embedded_models_are_measured(model_store: ModelStore)
     assert 0.01 < costs.tts_rtf < 1.5
     assert costs.llm_prefill_per_s > costs.llm_decode_per_s > 5
     assert {costs.stt_device, costs.llm_device, costs.tts_device} == {"cpu"}
-    assert len(told) == 3
+    assert costs.face_device == "cpu"
+    assert 0.001 < costs.face_s < 2
+    assert 0.001 < costs.face_many_s < 2
+    assert len(told) == 4
 
 
 # --- the cache --------------------------------------------------------------------------------

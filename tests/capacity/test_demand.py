@@ -115,3 +115,26 @@ def test_one_more_session_never_needs_less(
         for one, more in zip(before, now, strict=True):
             assert more.share >= one.share
         before = now
+
+
+def test_faces_take_their_share_of_the_gpu_while_avatars_speak() -> None:
+    def gpu(sessions: int, **changes: float | str) -> float:
+        demand = Demand(settings(), machine(16), FRAMES, on_gpu(**changes))
+        return next(u.used for u in demand.uses(sessions) if u.resource is Resource.GPU)
+
+    faces = {"face_s": 0.010, "face_many_s": 0.004, "face_device": "gpu"}
+    share = settings().capacity.speaking_share
+    assert gpu(1, **faces) - gpu(1) == pytest.approx(share * 30 * 0.010)
+    # Those who speak at once share a step.
+    assert gpu(8, **faces) - gpu(8) == pytest.approx(8 * share * 30 * 0.004)
+
+
+def test_faces_on_a_cpu_take_no_more_than_their_threads_core() -> None:
+    def cores(sessions: int, **changes: float) -> float:
+        demand = Demand(settings(), machine(16), FRAMES, stages(**changes))
+        return next(u.used for u in demand.uses(sessions) if u.resource is Resource.INFERENCE)
+
+    small, large = {"face_s": 0.001, "face_many_s": 0.001}, {"face_s": 0.2, "face_many_s": 0.2}
+    share = settings().capacity.speaking_share
+    assert cores(2, **small) - cores(2) == pytest.approx(2 * share * 30 * 0.001)
+    assert cores(2, **large) - cores(2) == pytest.approx(1.0)

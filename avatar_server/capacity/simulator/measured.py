@@ -37,11 +37,27 @@ def measured_profile(
     return build_profile(settings, machine, frames, stages)
 
 
+def _drawing(frames: FrameCosts, stages: StageCosts) -> dict[str, Any]:
+    """Where frames are drawn, and what that and the encode cost."""
+    if not stages.face_s or stages.face_device != "gpu":
+        return {"draw_ms": frames.render_ms, "encode_ms": frames.encode_ms}
+    further_s = (MANY * stages.face_many_s - stages.face_s) / (MANY - 1)
+    return {
+        "draw_device": "gpu",
+        "draw_ms": round(stages.face_s * 1e3, 3),
+        "draw_ms_per_face": round(max(0.0, further_s) * 1e3, 3),
+        # The session's own process lays the face over its picture.
+        "encode_ms": round(frames.render_ms + frames.encode_ms, 3),
+    }
+
+
 def build_profile(
     settings: Settings, machine: Machine, frames: FrameCosts, stages: StageCosts
 ) -> dict[str, Any]:
     """The profile of a machine with these costs."""
     used = {stages.stt_device, stages.tts_device, stages.llm_device, "cpu"}
+    if stages.face_s:
+        used.add(stages.face_device)
     places = {device.name: device.places for device in host_devices(settings)}
     capacity = {"cpu": float(machine.cores), "gpu": 1.0}
     turns = settings.turns
@@ -104,8 +120,7 @@ def build_profile(
         },
         "frames": {
             "fps": settings.media.video.fps,
-            "draw_ms": frames.render_ms,
-            "encode_ms": frames.encode_ms,
+            **_drawing(frames, stages),
             "idle_ms": frames.idle_frame_ms,
             "session_cores": round(SENDING_CORES + frames.audio_ms_per_s / 1e3, 4),
             "source": f"{CALIBRATED} (avatar {frames.avatar}); sending as bench media measures it",

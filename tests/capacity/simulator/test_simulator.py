@@ -265,6 +265,20 @@ def test_a_profile_is_made_of_what_the_server_measured(tmp_path: Path) -> None:
     assert simulate(profile, 1).answered > 0
 
 
+def test_faces_that_the_gpu_draws_are_drawn_there_in_the_simulation(tmp_path: Path) -> None:
+    drawn = frames(render_ms=1.0, encode_ms=2.5, idle_frame_ms=1.5, audio_ms_per_s=7.0, rss_bytes=1)
+    thought = stages(rss_bytes=1, face_s=0.010, face_many_s=0.004, face_device="gpu")
+    machine = Machine(cpu="test", cores=2, memory_bytes=1 << 33)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(build_profile(Settings(), machine, drawn, thought)))
+    profile = load_profile(path)
+    assert profile.frames.draw_device == "gpu"
+    # One face takes 10 ms, four take 16.
+    assert (profile.frames.draw_ms, profile.frames.draw_ms_per_face) == (10, 2)
+    assert profile.frames.encode_ms == 3.5
+    assert simulate(profile, 1).answered > 0
+
+
 # --- beside a load test ---------------------------------------------------------------------
 
 

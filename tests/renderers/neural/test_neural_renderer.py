@@ -139,6 +139,29 @@ def test_in_silence_the_picture_is_left_alone_and_the_network_rests(folder: Path
     assert source.closed
 
 
+def test_the_mouth_begins_and_ends_with_the_sound_and_is_never_later(folder: Path) -> None:
+    renderer = NeuralRenderer(folder)
+    renderer.faces_here()
+    voice = Voice(4.0)
+    for pause in ((0.0, 1.0), (1.6, 4.0)):
+        voice.pcm[round(pause[0] * RATE) : round(pause[1] * RATE)] = 0
+    renderer.hear(voice)
+    strengths = {}
+    for number in range(15, 75):
+        drawn(renderer, number / 30)
+        asked = renderer._asked.get(number)
+        strengths[number / 30] = (asked.strength, loudness(asked.mel)) if asked else (0.0, 0.0)
+    seen = [at for at, (strength, _) in strengths.items() if strength > 0]
+    full = [at for at, (strength, _) in strengths.items() if strength == 1]
+    # From when the sound comes into the window of 200 ms until it has left it.
+    assert 0.75 < seen[0] < full[0] < 1.0
+    assert 1.5 < full[-1] < seen[-1] < 1.65
+    # The window is centred 100 ms ahead of the frame: the loudest of it is where the sound is.
+    middle = [level for at, (_, level) in strengths.items() if 1.0 < at < 1.4]
+    assert min(middle) > max(level for at, (_, level) in strengths.items() if at < 0.8)
+    renderer.close()
+
+
 def test_faces_are_asked_for_once_each_and_ahead_of_time(folder: Path) -> None:
     renderer, source = NeuralRenderer(folder), Elsewhere()
     renderer.faces_from(source, 30)
