@@ -46,7 +46,9 @@ _DECAY_S[[Viseme.PP, Viseme.FF]] = 0.080
 _FALL = 2.3
 _SHARPNESS = 1.5
 _JAW_SMOOTHING_S = 0.06
-"""The jaw is heavier than the lips: its way is averaged over this time."""
+"""The jaw is heavier than the lips: its way is averaged over this time,"""
+_JAW_RAMP_S = 0.11
+"""and it takes this long from an open vowel to closed lips."""
 
 
 class _Forced(NamedTuple):
@@ -113,9 +115,11 @@ def mouth_track(spans: Sequence[VisemeSpan]) -> MouthTrack:
     holds = _holds(t, visemes, starts, ends, _CLOSURES)
     jaw = _smoothed(weights @ JAW)
     weights *= (1.0 - np.sum(holds, axis=0))[:, None]
-    for forced, hold in zip(_CLOSURES, holds, strict=True):
+    slower = [forced._replace(ramp_s=_JAW_RAMP_S) for forced in _CLOSURES]
+    jaw_holds = _holds(t, visemes, starts, ends, slower)
+    for forced, hold, jaw_hold in zip(_CLOSURES, holds, jaw_holds, strict=True):
         weights[:, forced.viseme] += hold
-        jaw = jaw * (1.0 - hold) + JAW[forced.viseme] * hold
+        jaw = jaw * (1.0 - jaw_hold) + JAW[forced.viseme] * jaw_hold
     weights[:, Viseme.SIL] = 0.0
     return MouthTrack(weights.astype(np.float32), jaw.astype(np.float32))
 
