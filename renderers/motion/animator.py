@@ -155,6 +155,7 @@ class Animator:
         """The sound ends at media time `at`; the mouth closes quickly."""
         with self._lock:
             self._mouth.cut(at)
+            self._posture.forget_after(at)
 
     # --- what is seen -----------------------------------------------------------------------
 

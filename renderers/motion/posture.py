@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import bisect
 from random import Random
 from typing import NamedTuple
 
@@ -46,18 +46,24 @@ class Posture:
         self._random = random
         self._next = random.uniform(2.0, 6.0)
         self._since = -_LEAST_S
-        self._planned: deque[float] = deque(maxlen=_PLANNED)
+        self._planned: list[float] = []
         self._held = Held()
 
     def change_at(self, t: float) -> None:
-        """A phrase begins at media time `t`, later than those before: people move with it."""
-        self._planned.append(t)
+        """A phrase begins at media time `t`: people move with it."""
+        bisect.insort(self._planned, t)
+        del self._planned[_PLANNED:]
+
+    def forget_after(self, t: float) -> None:
+        """What was to begin after media time `t` will not."""
+        del self._planned[bisect.bisect_right(self._planned, t) :]
 
     def step(self, t: float, attitude: Attitude) -> Held:
         """The posture at media time `t`."""
         due = t >= self._next
-        while self._planned and t >= self._planned[0]:
-            self._planned.popleft()
+        passed = bisect.bisect_right(self._planned, t)
+        if passed:
+            del self._planned[:passed]
             due = True
         if due and t - self._since >= _LEAST_S:
             self._since = t

@@ -64,3 +64,14 @@ def test_a_phrase_changes_the_posture_where_it_begins() -> None:
     after = posture.step(0.55, Attitude.SPEAKING)
     assert after != before
     assert posture.step(0.95, Attitude.SPEAKING) == after
+
+
+def test_phrases_may_be_planned_in_any_order_and_taken_back() -> None:
+    posture = Posture(Random(2))
+    before = posture.step(0.0, Attitude.SPEAKING)
+    posture.change_at(1.9)
+    posture.change_at(0.5)
+    first = posture.step(0.55, Attitude.SPEAKING)
+    assert first != before
+    posture.forget_after(1.0)
+    assert posture.step(1.95, Attitude.SPEAKING) == first
