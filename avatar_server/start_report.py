@@ -53,6 +53,8 @@ class StartReport:
             out.print(self.models_table(inference.models))
             out.print("More on the licences: docs/licences.md")
         out.print(self.capacity(running.control.capacity.capacity()), soft_wrap=True)
+        if (recording := self._settings.recording).enabled:
+            out.print(f"Conversations are recorded into {recording.path}; viewers are told.")
         out.print(f"\nOpen [bold]{running.address}[/bold]", soft_wrap=True)
         out.print("Ctrl-C ends the server.")
 

@@ -54,6 +54,7 @@ def examine(settings: Settings, *, measure: bool = True) -> Diagnosis:
         "models": lambda: software.models(settings),
         "avatars": lambda: software.avatars(settings),
         "files": software.files,
+        "recordings": lambda: software.recordings(settings),
         "clock": software.clock,
         "priority": lambda: software.priority(settings),
         "http port": lambda: network.http_port(settings),

@@ -154,6 +154,33 @@ def files() -> Iterator[Check]:
         yield passed("open files", "unlimited" if soft == resource.RLIM_INFINITY else str(soft))
 
 
+def recordings(settings: Settings) -> Iterator[Check]:
+    """Whether sessions can be recorded, where all of them are to be."""
+    recording = settings.recording
+    if not recording.enabled:
+        yield passed("recordings", "off, unless a launch asks for one")
+        return
+    there = recording.path
+    while not there.exists():
+        there = there.parent
+    free_gb = shutil.disk_usage(there).free / 1e9
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield failed(
+            "recordings",
+            f"{recording.path} cannot be written to",
+            "Set recording.folder to a folder that this user may write to.",
+        )
+    elif free_gb < recording.keep_free_gb:
+        yield failed(
+            "recordings",
+            f"{recording.path}: {free_gb:.1f} GB free, and recording stops below "
+            f"{recording.keep_free_gb:g} GB",
+            "Make room, set recording.folder to another disk, or lower recording.keep_free_gb.",
+        )
+    else:
+        yield passed("recordings", f"into {recording.path}: {free_gb:.0f} GB free")
+
+
 def clock(now_s: float | None = None) -> Iterator[Check]:
     """The wall clock, on which certificates and TURN credentials depend."""
     now = time.time() if now_s is None else now_s

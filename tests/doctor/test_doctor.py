@@ -169,6 +169,24 @@ def test_a_folder_that_cannot_be_written_is_told(
     assert "AVATAR_SERVER_CACHE" in check.fix
 
 
+def test_recordings_that_could_not_be_written_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    def look(**recording: Any) -> Check:
+        (check,) = software.recordings(settings_from_values({"recording": recording}))
+        return check
+
+    assert look().ok
+    folder = str(tmp_path / "new")
+    assert look(enabled=True, folder=folder, keep_free_gb=0).ok
+    full = look(enabled=True, folder=folder, keep_free_gb=1e6)
+    assert not full.ok
+    assert "recording.keep_free_gb" in full.fix
+    blocked = look(enabled=True, folder=str(tmp_path / "file" / "new"))
+    assert not blocked.ok
+    assert "recording.folder" in blocked.fix
+
+
 def test_few_open_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda what: (256, 1_048_576))
     check = only(software.files(), "open files")

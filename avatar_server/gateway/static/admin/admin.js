@@ -166,6 +166,8 @@ async function showSession(session) {
   if (session.late_frames) facts.push(`${session.late_frames} late frames`);
   if (session.restarts) facts.push(`${session.restarts} restarts`);
   if (session.always_on) facts.push("always on");
+  if (session.recording_problem) facts.push(`not recorded any more: ${session.recording_problem}`);
+  else if (session.recorded) facts.push("recorded");
   card.querySelector(".figures").textContent = facts.join(" · ");
   const [summary, picture] = await Promise.all([
     server.json(`/v1/sessions/${session.id}/turns`).then(({ summary: found }) => found, () => null),
