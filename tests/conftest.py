@@ -6,9 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from avatar_server.models import FetchError, ModelStore
+
+# A test says what is right, not how fast: the machine may have other work.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 class SkippingStore(ModelStore):

@@ -16,6 +16,7 @@ from avatar_server.security import (
     ApiKeyError,
     AuditLog,
     KeyStore,
+    LinkBook,
     RateLimiter,
     Role,
     Scope,
@@ -66,6 +67,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("DELETE", "/v1/sessions/{session}/viewers/{viewer}"): Need.VIEW,
     ("DELETE", "/v1/sessions/{session}"): Need.OPERATE,
     ("POST", "/v1/sessions/{session}/links"): Need.OPERATE,
+    ("GET", "/v1/sessions/{session}/links"): Need.READ,
+    ("DELETE", "/v1/sessions/{session}/links/{link}"): Need.OPERATE,
     ("GET", "/admin"): Need.NOTHING,
     ("GET", "/v1/processes"): Need.READ,
     ("GET", "/v1/sessions/{session}/picture"): Need.READ,
@@ -99,6 +102,8 @@ class Caller:
     scope: Scope | None = None
     """Of its key; none for viewers."""
     role: Role = Role.SPEAK
+    link: str = ""
+    """The id of the link that a viewer came by."""
 
 
 class Access:
@@ -118,6 +123,7 @@ class Access:
         self.required = key_required(settings)
         self.keys = keys or KeyStore()
         self._audit = audit or AuditLog()
+        self.links = LinkBook()
         self._signer: TokenSigner | None = None
         if self.required:
             configured = settings.security.token_secret
@@ -190,7 +196,9 @@ class Access:
             raise _unauthorised(str(error)) from error
         if token.session != session:
             raise ProblemError(403, "forbidden", "This link is for another session.")
-        return Caller("link", address, None, token.role)
+        if self.links.is_revoked(session, token.id):
+            raise revoked()
+        return Caller("link", address, None, token.role, token.id)
 
     def _limit(self, request: Request) -> None:
         address = address_of(request)
@@ -199,11 +207,15 @@ class Access:
         if wait := self._starts.take(address):
             raise too_many(wait)
 
-    def token(self, session: str, role: Role, lifetime_s: float | None = None) -> str | None:
-        """A token for a session; none where none is needed."""
+    def link(
+        self, session: str, role: Role, lifetime_s: float | None = None
+    ) -> tuple[str | None, str | None]:
+        """A new link's id and token; none where none is needed. Raises `TooManyLinks`."""
         if self._signer is None:
-            return None
-        return self._signer.sign(session, role, lifetime_s or self._settings.link_lifetime_s)
+            return None, None
+        lifetime_s = lifetime_s or self._settings.link_lifetime_s
+        made = self.links.add(session, role, lifetime_s)
+        return made.id, self._signer.sign(session, role, lifetime_s, link=made.id)
 
     def note(self, request: Request, action: str, target: str = "", outcome: str = "done") -> None:
         """Write to the audit log what the caller of `request` did."""
@@ -238,6 +250,11 @@ def bearer(request: Request) -> str:
     """The credential of `Authorization: Bearer …`; empty where there is none."""
     kind, _, credential = request.headers.get("authorization", "").partition(" ")
     return credential.strip() if kind.lower() == "bearer" else ""
+
+
+def revoked() -> ProblemError:
+    """The refusal of a link that an operator took back."""
+    return _unauthorised("This link was revoked. Ask whoever invited you for a new one.")
 
 
 def _unauthorised(detail: str) -> ProblemError:

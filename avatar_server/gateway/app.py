@@ -12,6 +12,7 @@ from avatar_server.gateway.capacity_routes import capacity_routes
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.docs import docs_routes
 from avatar_server.gateway.guards import Guards, is_loopback
+from avatar_server.gateway.links import link_routes
 from avatar_server.gateway.logring import LogRing
 from avatar_server.gateway.openapi import install_openapi
 from avatar_server.gateway.operations import operation_routes
@@ -58,6 +59,7 @@ def create_app(
     install_problem_handlers(app)
     app.include_router(page_routes(control, previews, access))
     app.include_router(session_routes(control, access))
+    app.include_router(link_routes(control, access))
     app.include_router(capacity_routes(control))
     app.include_router(
         operation_routes(control, access, ring, reloader or Reloader(control, previews, None))

@@ -12,14 +12,15 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from avatar_server.clock import MonotonicClock
-from avatar_server.gateway.access import Access, caller_of
+from avatar_server.gateway.access import Access, Caller, caller_of, revoked
 from avatar_server.gateway.control import Control
 from avatar_server.gateway.idempotency import Idempotency
+from avatar_server.gateway.links import link_path
 from avatar_server.gateway.problems import ProblemError, problems
 from avatar_server.gateway.registry import Session
 from avatar_server.ice_servers import ice_servers
 from avatar_server.observe.trace import summarise
-from avatar_server.security import Role
+from avatar_server.security import LinkError, Role
 
 SDP_TYPE = "application/sdp"
 CANDIDATE = re.compile(
@@ -72,25 +73,8 @@ class StartedSession(SessionView):
     """A new session, and how its first viewer gets in."""
 
     link: str = Field(description="The address to open; holds a token where one is needed.")
+    link_id: str | None = Field(description="To revoke the link by; none where none is needed.")
     token: str | None = Field(description="For `Authorization: Bearer`; none where none is needed.")
-
-
-class NewLink(BaseModel):
-    """What a join link is to be good for."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    role: Role = Field(default=Role.SPEAK, description="speak or watch")
-    lifetime_s: float | None = Field(default=None, gt=0, description="Seconds; default: a setting.")
-
-
-class LinkView(BaseModel):
-    """A join link."""
-
-    link: str = Field(description="The path to open; the token is in its fragment.")
-    token: str | None = Field(description="None where this server needs no link.")
-    role: Role
-    lifetime_s: float
 
 
 class Candidate(BaseModel):
@@ -110,11 +94,6 @@ class Candidate(BaseModel):
         if text and not CANDIDATE.fullmatch(text.strip()):
             raise ValueError("this is no ICE candidate, as RTCIceCandidate.candidate gives it")
         return text
-
-
-def link_path(session: str, token: str | None) -> str:
-    """The page of a session. A fragment is not sent to servers, so that no log shows the token."""
-    return f"/s/{session}#t={token}" if token else f"/s/{session}"
 
 
 def session_view(session: Session) -> SessionView:
@@ -181,9 +160,15 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         action = "session.create.recorded" if session.recorded else "session.create"
         access.note(request, action, session.id)
         response.headers["Location"] = f"/v1/sessions/{session.id}"
-        token = access.token(session.id, Role.SPEAK)
+        access.links.keep([one.id for one in control.registry.sessions()])
+        try:
+            link, token = access.link(session.id, Role.SPEAK)
+        except LinkError as error:
+            raise ProblemError(409, "too-many-links", str(error)) from error
         view = session_view(session)
-        return StartedSession(**view.model_dump(), link=link_path(session.id, token), token=token)
+        return StartedSession(
+            **view.model_dump(), link=link_path(session.id, token), token=token, link_id=link
+        )
 
     @router.get("", summary="Sessions, oldest first, a page at a time")
     async def listing(
@@ -218,33 +203,6 @@ def session_routes(control: Control, access: Access) -> APIRouter:
     async def end(session: str, request: Request) -> None:
         control.end(session)
         access.note(request, "session.end", session)
-
-    @router.post(
-        "/{session}/links",
-        status_code=201,
-        summary="Make a join link",
-        responses=problems(
-            s401="No key, or one that is not valid.",
-            s404="The session has ended.",
-            s422="The body cannot be used.",
-        ),
-    )
-    async def link(session: str, body: NewLink, request: Request) -> LinkView:
-        control.viewers.session(session)
-        security = control.settings.security
-        lifetime = body.lifetime_s or security.link_lifetime_s
-        if lifetime > security.most_link_lifetime_s:
-            raise ProblemError(
-                422,
-                "too-long",
-                f"A link is good for at most {security.most_link_lifetime_s:.0f} s "
-                "(security.most_link_lifetime_s).",
-            )
-        token = access.token(session, body.role, lifetime)
-        access.note(request, f"link.{body.role}", session)
-        return LinkView(
-            link=link_path(session, token), token=token, role=body.role, lifetime_s=lifetime
-        )
 
     @router.get(
         "/{session}/turns",
@@ -299,8 +257,16 @@ def session_routes(control: Control, access: Access) -> APIRouter:
         offer = await read_offer(request)
         may_speak = speak and caller_of(request).role is Role.SPEAK
         viewer, answer = await control.viewers.join(session, offer, may_speak)
+        await admitted(caller_of(request), session, viewer)
         location = f"/v1/sessions/{session}/viewers/{viewer}"
         return Response(answer, 201, {"Location": location}, SDP_TYPE)
+
+    async def admitted(caller: Caller, session: str, viewer: str) -> None:
+        """Write down by which link a viewer came, unless that was revoked meanwhile."""
+        if access.links.is_revoked(session, caller.link):
+            await control.viewers.expel(session, viewer)
+            raise revoked()
+        access.links.joined(session, caller.link, viewer)
 
     @router.put(
         "/{session}/viewers/{viewer}",

@@ -92,6 +92,11 @@ class Viewers:
         self._registry.leave(session, viewer, goodbye=True)
         await self.tell(session, Leave(viewer=viewer))
 
+    async def expel(self, session: str, viewer: str) -> None:
+        """Let a viewer go whose link was revoked; one who has left is left alone."""
+        self._registry.leave(session, viewer, goodbye=True)
+        await self.tell(session, Leave(viewer=viewer))
+
     async def picture(self, session: str) -> bytes:
         """What the session shows now as a JPEG file; empty where nobody watches.
 

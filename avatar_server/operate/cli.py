@@ -118,11 +118,27 @@ def link(
     minutes: Annotated[
         float | None, typer.Option(min=1, help="How long it is good; default: a setting.")
     ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show those given out instead.")] = False,
+    revoke: Annotated[
+        str | None, typer.Option(metavar="LINK", help="Revoke this one, by its id, instead.")
+    ] = None,
     on: OnOption = None,
     config: ConfigOption = "cpu",
 ) -> None:
-    """Make a join link for a session."""
+    """Make a join link for a session; list or revoke those given out."""
     with server(on, config) as client:
+        if revoke is not None:
+            client.revoke(session, revoke)
+            print("Nobody joins by this link any more, and who did was let go.")
+            return
+        if show:
+            table = Table("link", "role", "until", "viewers", "")
+            for one in client.links(session):
+                until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["expires"]))
+                state = "revoked" if one["revoked"] else ""
+                table.add_row(one["id"], one["role"], until, str(one["viewers"]), state)
+            Console(highlight=False).print(table)
+            return
         made = client.link(session, role.value, None if minutes is None else minutes * 60)
         print(client.absolute(made["link"]))
 

@@ -107,6 +107,15 @@ class ServerClient:
         found: dict[str, Any] = self._call("POST", f"/v1/sessions/{session}/links", json=body)
         return found
 
+    def links(self, session: str) -> list[dict[str, Any]]:
+        """The join links of a session that were given out."""
+        found: list[dict[str, Any]] = self._call("GET", f"/v1/sessions/{session}/links")
+        return found
+
+    def revoke(self, session: str, link: str) -> None:
+        """Revoke a join link."""
+        self._call("DELETE", f"/v1/sessions/{session}/links/{link}")
+
     def logs(self, session: str | None, last: int) -> list[dict[str, Any]]:
         """The last log lines."""
         path = f"/v1/sessions/{session}/logs" if session else "/v1/logs"

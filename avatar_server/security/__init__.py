@@ -2,6 +2,7 @@
 
 from avatar_server.security.audit import AuditEntry, AuditLog
 from avatar_server.security.keys import ApiKey, ApiKeyError, KeyStore, Scope
+from avatar_server.security.links import Link, LinkBook, LinkError, TooManyLinks, UnknownLink
 from avatar_server.security.ratelimit import RateLimiter
 from avatar_server.security.tokens import Role, TokenError, TokenSigner, ViewerToken, signing_secret
 
@@ -11,11 +12,16 @@ __all__ = [
     "AuditEntry",
     "AuditLog",
     "KeyStore",
+    "Link",
+    "LinkBook",
+    "LinkError",
     "RateLimiter",
     "Role",
     "Scope",
     "TokenError",
     "TokenSigner",
+    "TooManyLinks",
+    "UnknownLink",
     "ViewerToken",
     "signing_secret",
 ]

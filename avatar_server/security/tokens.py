@@ -40,6 +40,8 @@ class ViewerToken(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     role: Role
+    id: str
+    """By which it can be revoked."""
     expires: float
     """Unix time, seconds."""
 
@@ -52,8 +54,19 @@ class TokenSigner:
             raise TokenError("The secret that signs join links must have 32 bytes or more.")
         self._secret = secret
 
-    def sign(self, session: str, role: Role, lifetime_s: float, now: float | None = None) -> str:
-        """A token for `session`, good for `lifetime_s` from `now` (Unix time) on."""
+    def sign(
+        self,
+        session: str,
+        role: Role,
+        lifetime_s: float,
+        now: float | None = None,
+        *,
+        link: str | None = None,
+    ) -> str:
+        """A token for `session`, good for `lifetime_s` from `now` (Unix time) on.
+
+        `link`: its id; by default a new one.
+        """
         issued = time.time() if now is None else now
         return jwt.encode(
             {
@@ -62,7 +75,7 @@ class TokenSigner:
                 "role": role.value,
                 "iat": int(issued),
                 "exp": int(issued + lifetime_s),
-                "jti": secrets.token_hex(8),
+                "jti": link or secrets.token_hex(8),
             },
             self._secret,
             ALGORITHM,
@@ -84,7 +97,10 @@ class TokenSigner:
                 },
             )
             found = ViewerToken(
-                session=str(claims["sub"]), role=Role(claims["role"]), expires=float(claims["exp"])
+                session=str(claims["sub"]),
+                role=Role(claims["role"]),
+                id=str(claims.get("jti", "")),
+                expires=float(claims["exp"]),
             )
         except (jwt.InvalidTokenError, ValueError, TypeError) as error:
             raise TokenError("This link is not valid. Ask for a new one.") from error

@@ -226,6 +226,66 @@ def test_a_watcher_may_not_speak_whatever_it_asks_for(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_revoked_link_lets_nobody_in_and_lets_go_who_came_by_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as g:
+            operator = g.bearer(g.keys["operate"])
+            session = await begin(g)
+            links, viewers = (f"/v1/sessions/{session}/{part}" for part in ("links", "viewers"))
+            made = [(await g.http.post(links, json={}, headers=operator)).json() for _ in range(2)]
+            places = []
+            for link in made:
+                joined = await g.http.post(
+                    viewers, content=OFFER, headers=SDP | g.bearer(link["token"])
+                )
+                assert joined.status_code == 201, joined.text
+                places.append(joined.headers["location"])
+            listed = (await g.http.get(links, headers=operator)).json()
+            assert [one["viewers"] for one in listed] == [0, 1, 1], (
+                "the first came with the session"
+            )
+            assert not any(link["token"] in str(listed) for link in made)
+            done = await g.http.delete(f"{links}/{made[0]['id']}", headers=operator)
+            assert done.status_code == 204
+            for method, place, body in (
+                ("POST", viewers, OFFER),
+                ("PUT", places[0], OFFER),
+                ("GET", f"/v1/sessions/{session}", ""),
+            ):
+                refused = await g.http.request(
+                    method, place, content=body, headers=SDP | g.bearer(made[0]["token"])
+                )
+                assert refused.status_code == 401, (method, refused.text)
+                assert "was revoked" in refused.json()["detail"]
+            left = g.control.registry.get(session).viewers
+            assert [
+                place.rsplit("/", 1)[1] for place in places if place.rsplit("/", 1)[1] in left
+            ] == [places[1].rsplit("/", 1)[1]]
+            again = await g.http.put(
+                places[1], content=OFFER, headers=SDP | g.bearer(made[1]["token"])
+            )
+            assert again.status_code == 200, "the other link is as good as before"
+            unknown = await g.http.delete(f"{links}/abc", headers=operator)
+            assert unknown.status_code == 404
+            listed = (await g.http.get(links, headers=operator)).json()
+            assert [one["revoked"] for one in listed] == [False, True, False]
+            assert g.log()[-1]["action"] == "link.revoke"
+
+    asyncio.run(scenario())
+
+
+def test_an_expired_link_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with guarded(tmp_path) as g:
+            session = await begin(g)
+            old = TokenSigner(SECRET).sign(session, Role.SPEAK, 60, now=1_000_000.0)
+            refused = await g.http.get(f"/v1/sessions/{session}", headers=g.bearer(old))
+            assert refused.status_code == 401
+            assert "has expired" in refused.json()["detail"]
+
+    asyncio.run(scenario())
+
+
 def test_anybody_may_start_where_the_operator_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with guarded(tmp_path, {"public_start": True}) as g:
