@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,15 @@ class VoiceSpec(BaseModel):
     name: so that one voice can stand in for several."""
 
 
+class Consent(BaseModel):
+    """Who said that the avatar may look like somebody, and when."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    statement: str = Field(min_length=1)
+    confirmed_on: date
+
+
 class AvatarSpec(BaseModel):
     """What `avatar.yaml` says, with persona and facts read from beside it."""
 
@@ -59,6 +69,8 @@ class AvatarSpec(BaseModel):
     seed: int = 1
     license: str | None = None
     """Of drawing and texts, as an SPDX identifier; None where avatar.yaml does not state one."""
+    consent: Consent | None = None
+    """Of avatars made of a photograph: that its maker has the right to use it."""
     options: dict[str, Any] = {}
     folder: Path
     persona: str = ""

@@ -1,4 +1,4 @@
-"""`avatar-server avatar`: what avatars there are."""
+"""`avatar-server avatar`: what avatars there are, and making one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from avatar_server.avatar_make_cli import avatar_make
 from avatar_server.avatars import AvatarError, find_avatars
 from avatar_server.command_line import WRONG_USE
 from avatar_server.config import ConfigError, load_settings
@@ -18,6 +19,7 @@ from avatar_server.preview.cli import avatar_gallery, avatar_preview
 avatar_app = typer.Typer(help="Avatars.", no_args_is_help=True)
 avatar_app.command("preview")(avatar_preview)
 avatar_app.command("gallery")(avatar_gallery)
+avatar_app.command("make")(avatar_make)
 
 
 @avatar_app.callback()

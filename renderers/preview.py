@@ -10,7 +10,7 @@ import argparse
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,15 @@ def cutout(renderer: CutoutRenderer, pose: Pose | None = None) -> bytes:
     return bytes(data)
 
 
-def animation(renderer: Renderer, *, seconds: float = 4.0, fps: int = 20) -> bytes:
-    """An MP4 (H.264) loop of 640x360: breathing, swaying, one blink; its ends meet.
+def animation(
+    renderer: Renderer,
+    *,
+    seconds: float = 4.0,
+    fps: int = 20,
+    poses: Iterable[Pose] | None = None,
+) -> bytes:
+    """An MP4 (H.264) of 640x360 of `poses`; by default a loop of `seconds`: breathing, swaying, one
+    blink; its ends meet.
 
     Some 100-250 kB: the quality is set so that a loop of 4 s stays under 400 kB.
     """
@@ -71,7 +78,7 @@ def animation(renderer: Renderer, *, seconds: float = 4.0, fps: int = 20) -> byt
         stream.options = {"crf": "27", "preset": "medium", "threads": "1"}
         stream.codec_context.color_range = 1
         stream.codec_context.colorspace = 1
-        for pose in _loop(count, fps):
+        for pose in poses if poses is not None else _loop(count, fps):
             renderer.draw(pose, frame)
             full = av.VideoFrame.from_numpy_buffer(frame.data, "yuv420p")
             container.mux(stream.encode(full.reformat(*PREVIEW_SIZE)))

@@ -303,6 +303,47 @@ E5_SMALL = ModelEntry(
     ),
 )
 
+_MEDIAPIPE = "mediapipe==0.10.21"
+
+
+def _face(name: str, folder: str, size_bytes: int, sha256: str) -> ModelFile:
+    member = f"mediapipe/modules/{folder}/{name}"
+    return ModelFile(name, size_bytes, sha256, (Part(_MEDIAPIPE, member),))
+
+
+FACE_MESH = ModelEntry(
+    name="face-mesh",
+    title="MediaPipe face detection, face mesh and person mask (TFLite)",
+    licence="Apache-2.0",
+    licence_note="Weights by Google; needed only to make an avatar of a photograph.",
+    size_bytes=1_721_617,
+    sources=(
+        WheelSource(
+            files=(
+                _face(
+                    "face_detection_short_range.tflite",
+                    "face_detection",
+                    229_714,
+                    "bbff11cebd1eb27a1e004cae0b0e63ec8c551cbf34a4451148b4908b8db3eca8",
+                ),
+                _face(
+                    "face_landmark.tflite",
+                    "face_landmark",
+                    1_242_398,
+                    "1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
+                ),
+                _face(
+                    "selfie_segmentation.tflite",
+                    "selfie_segmentation",
+                    249_505,
+                    "9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
+                ),
+            ),
+            download_bytes=35_622_638,
+        ),
+    ),
+)
+
 WHISPER_LARGE_V3_TURBO = ModelEntry(
     name="whisper-large-v3-turbo",
     title="Whisper large v3 turbo, 99 languages (CTranslate2, float16)",
@@ -359,6 +400,7 @@ CATALOGUE: dict[str, ModelEntry] = {
         SILERO_VAD,
         SENTENCE_ENCODER,
         E5_SMALL,
+        FACE_MESH,
     )
 }
 
