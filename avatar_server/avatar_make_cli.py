@@ -87,7 +87,7 @@ def _ask(right: bool) -> None:
     """Exit code 2 without the maker's word."""
     if right:
         return
-    if not sys.stdin.isatty():
+    if not _can_ask():
         raise stop_with(
             "An avatar is made only of a picture that you may use. If you have the right to, and "
             "the person it shows agrees, say so with --i-have-the-right.",
@@ -95,6 +95,10 @@ def _ask(right: bool) -> None:
         )
     if not typer.confirm(_QUESTION):
         raise stop_with("Nothing was made.", WRONG_USE)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
 
 
 def _text(path: Path | None, option: str) -> str:

@@ -28,6 +28,9 @@ NARROW, WIDE = 0.16, 0.07
 PARTED_PX = 5.0
 """Inner edges this far apart (at the size that shapes are given for) belong to an open mouth."""
 
+TRIM_PX = 1.8
+"""The mesh knows an edge within so much."""
+
 
 class PortraitMouth:
     """Paints mouths over `plate`, the whole picture (RGB)."""
@@ -69,8 +72,8 @@ class PortraitMouth:
         u = s0 / np.float32(lips.half)
         closed = self._closed(s0)
         # Where the photographed lips meet, both edges are the line between them.
-        old_top = lips.inner_upper(s0) if self._parted else closed
-        old_bottom = lips.inner_lower(s0) if self._parted else closed
+        old_top = lips.inner_upper(s0) - self._trim(u) if self._parted else closed
+        old_bottom = lips.inner_lower(s0) + self._trim(u) if self._parted else closed
         old_outer_top, old_outer_bottom = lips.outer_upper(s0), lips.outer_lower(s0)
         rest = closed - self._corner_rise(u, shape)
         # Lips part less towards the corners, and not at all in them: the rounder the narrower.
@@ -137,6 +140,10 @@ class PortraitMouth:
         side = np.minimum(np.abs(u), 1.4)
         result: Array = (amount * (side * side * (1.6 - 0.75 * side) - 0.25)).astype(np.float32)
         return result
+
+    def _trim(self, u: Array) -> Array:
+        """What is cut off lips that were apart, lest they bring some of the teeth along."""
+        return np.asarray(TRIM_PX * self._unit * np.maximum(1 - u * u, 0), np.float32)
 
     def _closed_rise(self) -> float:
         """How far the corners of the photographed mouth lie above its middle."""
