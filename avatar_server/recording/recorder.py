@@ -324,6 +324,8 @@ def _reason(error: Exception) -> str:
 def _give_way() -> None:
     """Drawing and sending go first on a machine that has too much to do."""
     try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        thread = threading.get_native_id()
+        nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
     except (AttributeError, OSError):
         log.debug("the recorder keeps its priority")

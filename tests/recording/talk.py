@@ -67,11 +67,13 @@ class Told:
         self.failed.set()
 
 
-def recorder(folder: Path, told: Told | None = None, **settings: Any) -> Recorder:
+def recorder(
+    folder: Path, told: Told | None = None, subject: Subject = SUBJECT, **settings: Any
+) -> Recorder:
     told = told or Told()
     values = {"folder": folder, "keep_free_gb": 0.0, **settings}
     return Recorder(
-        RecordingSettings(**values), SUBJECT, FPS, lambda t: 1_700_000_000 + t,
+        RecordingSettings(**values), subject, FPS, lambda t: 1_700_000_000 + t,
         told.keyframe, told.fail,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from avatar_server.recording.recorder import MOST_WAITING, Recorder
 from tests.recording.talk import (
     FPS,
     RATE,
+    SUBJECT,
     Film,
     Told,
     beep,
@@ -165,6 +167,21 @@ def test_nobody_else_may_read_it_and_what_it_is_stands_beside_it(recorded: Path)
     assert (about.width, about.height, about.dropped) == (320, 180, {})
     assert files.is_name(recorded.name)
     assert recorded.name.startswith("20231114T221335Z-abc123-")
+
+
+def test_what_viewers_say_is_left_out_where_it_may_not_be_kept(tmp_path: Path) -> None:
+    subject = dataclasses.replace(SUBJECT, viewer_sound=False, viewer_text=False)
+    writing = recorder(tmp_path, subject=subject)
+    feed(writing, Film(), 6.0, each=talk)
+    writing.close(5.0)
+    folder = only(tmp_path)
+    left, right = np.abs(channels(folder / files.MOVIE))
+    assert left.max() > 0.1
+    assert right.max() < 0.001
+    for name in (files.CAPTIONS, files.TURNS):
+        text = (folder / name).read_text()
+        assert "Theo" in text
+        assert "your name" not in text
 
 
 def test_a_killed_process_leaves_a_file_that_plays(tmp_path: Path) -> None:
