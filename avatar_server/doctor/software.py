@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from avatar_server.avatars import AvatarError, find_avatars
+from avatar_server.avatars import AvatarError, AvatarSpec, find_avatars
 from avatar_server.config import AudioSettings, Settings
 from avatar_server.doctor.check import Check, failed, passed
 from avatar_server.inference.available import lacking
@@ -118,6 +118,28 @@ def avatars(settings: Settings) -> Iterator[Check]:
         yield passed("avatars", ", ".join(found))
     else:
         yield failed("avatars", "none", "Name a folder that holds some in avatar_dirs.")
+    for spec in found.values():
+        if spec.renderer == "neural":
+            yield _lip_sync(spec, settings)
+
+
+def _lip_sync(spec: AvatarSpec, settings: Settings) -> Check:
+    from renderers.neural import Base, LipSyncNetwork, NeuralError, load_manifest
+
+    name, video, faces = f"avatar {spec.name}", settings.media.video, settings.faces
+    try:
+        manifest = load_manifest(spec.folder)
+        Base(manifest, (video.width, video.height), cache_dir() / "art")
+        network = LipSyncNetwork(
+            manifest.network,
+            device=faces.device,
+            threads=faces.threads,
+            channels=manifest.channels,
+            cache=cache_dir(),
+        )
+    except NeuralError as error:
+        return failed(name, "its face cannot be drawn", str(error))
+    return passed(name, f"lip-sync network of {network.size} px, on {network.device}")
 
 
 def files() -> Iterator[Check]:

@@ -20,6 +20,7 @@ from avatar_server.doctor import Check, failed, guarded, hardware, network, pass
 from avatar_server.doctor.examine import Diagnosis
 from avatar_server.doctor.hardware import GpuFound, has_video_encoder
 from avatar_server.doctor.room import ADVICE, Room
+from tests.renderers.neural.tiny_network import network_bytes, write_avatar
 
 
 def settings(**values: Any) -> Settings:
@@ -317,3 +318,15 @@ def test_the_command_says_it_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Give it two." in result.output
     assert "1 thing is not as it should be" in result.output
     assert "room for 2 sessions" in result.output
+
+
+def test_lip_sync_networks_are_tried_and_what_is_wrong_with_one_is_told(tmp_path: Path) -> None:
+    write_avatar(tmp_path / "fine")
+    write_avatar(tmp_path / "wrong", network_bytes(face_channels=3))
+    write_avatar(tmp_path / "small", face={"x": 10, "y": 10, "width": 20, "height": 30})
+    checks = list(software.avatars(settings(avatar_dirs=[str(tmp_path)])))
+    assert only(iter(checks), "avatar fine").found.startswith("lip-sync network of 96 px, on ")
+    for name, says in (("wrong", "[N, 6, size, size]"), ("small", "20x30 pixels")):
+        check = only(iter(checks), f"avatar {name}")
+        assert not check.ok
+        assert says in check.fix
