@@ -124,19 +124,14 @@ def avatars(settings: Settings) -> Iterator[Check]:
 
 
 def _lip_sync(spec: AvatarSpec, settings: Settings) -> Check:
-    from renderers.neural import Base, LipSyncNetwork, NeuralError, load_manifest
+    from avatar_server.inference.faces.networks import load_network
+    from renderers.neural import Base, NeuralError, load_manifest
 
-    name, video, faces = f"avatar {spec.name}", settings.media.video, settings.faces
+    name, video = f"avatar {spec.name}", settings.media.video
     try:
         manifest = load_manifest(spec.folder)
         Base(manifest, (video.width, video.height), cache_dir() / "art")
-        network = LipSyncNetwork(
-            manifest.network,
-            device=faces.device,
-            threads=faces.threads,
-            channels=manifest.channels,
-            cache=cache_dir(),
-        )
+        network = load_network(manifest, settings.faces)
     except NeuralError as error:
         return failed(name, "its face cannot be drawn", str(error))
     return passed(name, f"lip-sync network of {network.size} px, on {network.device}")

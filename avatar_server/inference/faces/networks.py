@@ -13,6 +13,17 @@ from renderers.neural import LipSyncNetwork, Manifest, NeuralError
 _Key = tuple[Path, int, int, str]
 
 
+def load_network(manifest: Manifest, settings: FaceSettings) -> LipSyncNetwork:
+    """The network that a manifest names, where the settings have it run. Raises `NeuralError`."""
+    return LipSyncNetwork(
+        manifest.network,
+        device=settings.device,
+        threads=settings.threads,
+        channels=manifest.channels,
+        cache=cache_dir(),
+    )
+
+
 class Networks:
     """Loads what is asked for. Used on one event loop."""
 
@@ -59,15 +70,8 @@ class Networks:
         )
 
     def _load(self, manifest: Manifest) -> tuple[LipSyncNetwork, MemoryFigure]:
-        settings = self._settings
-        meter = MemoryMeter("cpu" if settings.device == "cpu" else "cuda")
-        network = LipSyncNetwork(
-            manifest.network,
-            device=settings.device,
-            threads=settings.threads,
-            channels=manifest.channels,
-            cache=cache_dir(),
-        )
+        meter = MemoryMeter("cpu" if self._settings.device == "cpu" else "cuda")
+        network = load_network(manifest, self._settings)
         weights = manifest.network.stat().st_size
         if network.device == "cpu":
             return network, MemoryFigure("cpu", weights)

@@ -15,6 +15,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from avatar_server.protobuf import field
+
 COLOUR = (1.0, 0.5, 0.25)
 """Of the three channels, in the network's own order."""
 IR_VERSION, OPSET = 8, 13
@@ -72,14 +74,14 @@ def network_bytes(
         nodes.append(_node("Add", ["above", "nothing"], "worked"))
         last = "worked"
     nodes.append(_node("Add", [last, "below"], "out"))
-    graph = b"".join(_field(1, node) for node in nodes) + _field(2, "lips")
+    graph = b"".join(field(1, node) for node in nodes) + field(2, "lips")
     for name, values in constants.items():
-        graph += _field(5, _tensor(name, values))
-    graph += _field(11, _value("mel", [batch, *mel_shape]))
-    graph += _field(11, _value("face", [batch, face_channels, size, size]))
-    graph += _field(12, _value("out", [batch, outputs, size, size]))
-    opset = _field(8, _field(1, "") + _field(2, OPSET))
-    return _field(1, IR_VERSION) + _field(7, graph) + opset
+        graph += field(5, _tensor(name, values))
+    graph += field(11, _value("mel", [batch, *mel_shape]))
+    graph += field(11, _value("face", [batch, face_channels, size, size]))
+    graph += field(12, _value("out", [batch, outputs, size, size]))
+    opset = field(8, field(1, "") + field(2, OPSET))
+    return field(1, IR_VERSION) + field(7, graph) + opset
 
 
 def photograph(width: int = 1280, height: int = 720) -> NDArray[np.uint8]:
@@ -109,38 +111,21 @@ def write_avatar(folder: Path, weights: bytes | None = None, **manifest: Any) ->
 
 
 def _node(kind: str, inputs: list[str], output: str, **attributes: int | list[int]) -> bytes:
-    node = b"".join(_field(1, name) for name in inputs) + _field(2, output) + _field(4, kind)
+    node = b"".join(field(1, name) for name in inputs) + field(2, output) + field(4, kind)
     for name, value in attributes.items():
         if isinstance(value, list):
-            body = b"".join(_field(8, each) for each in value) + _field(20, INTS)
+            body = b"".join(field(8, each) for each in value) + field(20, INTS)
         else:
-            body = _field(3, value) + _field(20, INT)
-        node += _field(5, _field(1, name) + body)
+            body = field(3, value) + field(20, INT)
+        node += field(5, field(1, name) + body)
     return node
 
 
 def _tensor(name: str, values: NDArray[np.float32]) -> bytes:
-    sizes = b"".join(_field(1, size) for size in values.shape)
-    return sizes + _field(2, FLOATS) + _field(8, name) + _field(9, values.tobytes())
+    sizes = b"".join(field(1, size) for size in values.shape)
+    return sizes + field(2, FLOATS) + field(8, name) + field(9, values.tobytes())
 
 
 def _value(name: str, shape: list[int | str]) -> bytes:
-    sides = b"".join(_field(1, _field(2 if isinstance(s, str) else 1, s)) for s in shape)
-    return _field(1, name) + _field(2, _field(1, _field(1, FLOATS) + _field(2, sides)))
-
-
-def _field(number: int, value: int | str | bytes) -> bytes:
-    """A field of a protobuf message."""
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    raw = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(raw)) + raw
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    sides = b"".join(field(1, field(2 if isinstance(s, str) else 1, s)) for s in shape)
+    return field(1, name) + field(2, field(1, field(1, FLOATS) + field(2, sides)))

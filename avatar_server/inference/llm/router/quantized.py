@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.inference.llm.router.features import FloatArray
+from avatar_server.protobuf import field
 
 LARGEST = 63
 """Weights have seven bits: with eight, processors without VNNI overflow where two of the sixteen
@@ -50,41 +51,24 @@ class QuantizedLinear:
 
 
 def _model(whole: NDArray[np.int8], scale: FloatArray, bias: FloatArray) -> bytes:
-    node = b"".join(_field(1, name) for name in ("x", "w", "s", "", "b")) + _field(2, "y")
-    node += _field(4, "DynamicQuantizeMatMul") + _field(7, "com.microsoft")
-    graph = _field(1, node) + _field(2, "linear")
+    node = b"".join(field(1, name) for name in ("x", "w", "s", "", "b")) + field(2, "y")
+    node += field(4, "DynamicQuantizeMatMul") + field(7, "com.microsoft")
+    graph = field(1, node) + field(2, "linear")
     for name, values in (("w", whole), ("s", scale), ("b", bias)):
-        graph += _field(5, _tensor(name, values))
-    graph += _field(11, _value("x", whole.shape[0])) + _field(12, _value("y", whole.shape[1]))
-    opsets = _field(8, _field(1, "") + _field(2, _OPSET))
-    opsets += _field(8, _field(1, "com.microsoft") + _field(2, 1))
-    return _field(1, _IR_VERSION) + _field(7, graph) + opsets
+        graph += field(5, _tensor(name, values))
+    graph += field(11, _value("x", whole.shape[0])) + field(12, _value("y", whole.shape[1]))
+    opsets = field(8, field(1, "") + field(2, _OPSET))
+    opsets += field(8, field(1, "com.microsoft") + field(2, 1))
+    return field(1, _IR_VERSION) + field(7, graph) + opsets
 
 
 def _tensor(name: str, values: NDArray[Any]) -> bytes:
-    sizes = b"".join(_field(1, size) for size in values.shape)
+    sizes = b"".join(field(1, size) for size in values.shape)
     kind = _DATA_TYPES[str(values.dtype)]
-    return sizes + _field(2, kind) + _field(8, name) + _field(9, values.tobytes())
+    return sizes + field(2, kind) + field(8, name) + field(9, values.tobytes())
 
 
 def _value(name: str, columns: int) -> bytes:
     """A float input or output of any number of rows."""
-    shape = _field(1, _field(2, "rows")) + _field(1, _field(1, columns))
-    return _field(1, name) + _field(2, _field(1, _field(1, 1) + _field(2, shape)))
-
-
-def _field(number: int, value: int | str | bytes) -> bytes:
-    """A field of a protobuf message."""
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    raw = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(raw)) + raw
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    shape = field(1, field(2, "rows")) + field(1, field(1, columns))
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, shape)))
