@@ -58,6 +58,7 @@ class _Counts:
     rounded: list[bool] = field(default_factory=list)
     drawn_closed: list[bool] = field(default_factory=list)
     drawn_on_teeth: list[bool] = field(default_factory=list)
+    drawn_rounded: list[bool] = field(default_factory=list)
     offsets_ms: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
 
@@ -119,6 +120,7 @@ def print_table(figures: Mapping[str, Any]) -> None:
     row("f, v: lip on teeth", lambda c: _percent(c["labiodental_shown"], c["n_labiodental"]))
     row("  in the picture", lambda c: _percent(c["drawn"]["labiodental_shown"], None))
     row("rounded sounds: rounded", lambda c: _percent(c["rounded"], c["n_rounded"]))
+    row("  in the picture", lambda c: _percent(c["drawn"]["rounded"], None))
     row("mouth against loudness, ms", lambda c: _pair(c["offset_ms"]))
     row("largest step of a frame", lambda c: f"{c['max_step']:.2f}")
     Console(highlight=False).print(table)
@@ -158,6 +160,10 @@ def _count(spoken: Sequence[Utterance], mouth: SeenMouth, seed: int) -> _Counts:
                     counts.drawn_on_teeth.append(mouth.shows(Picture.ON_TEETH, pose))
             elif symbol in ROUNDED:
                 counts.rounded.append(any(rounding(p) >= ROUNDED_ENOUGH for p in shown))
+                if len(counts.drawn_rounded) < _DRAWN_EACH:
+                    counts.drawn_rounded.append(
+                        mouth.shows(Picture.ROUNDED, max(shown, key=rounding))
+                    )
     return counts
 
 
@@ -230,7 +236,8 @@ def _figures(counts: _Counts) -> dict[str, Any]:
         "drawn": {
             "bilabial_closed": _share(counts.drawn_closed),
             "labiodental_shown": _share(counts.drawn_on_teeth),
-            "n": len(counts.drawn_closed) + len(counts.drawn_on_teeth),
+            "rounded": _share(counts.drawn_rounded),
+            "n": sum(map(len, (counts.drawn_closed, counts.drawn_on_teeth, counts.drawn_rounded))),
         },
     }
 

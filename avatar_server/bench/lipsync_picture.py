@@ -19,6 +19,7 @@ class Picture(Enum):
 
     CLOSED = (Viseme.PP, Viseme.SIL)
     ON_TEETH = (Viseme.FF,)
+    ROUNDED = (Viseme.OU, Viseme.OH, Viseme.RR, Viseme.CH)
 
 
 class SeenMouth:

@@ -55,7 +55,8 @@ def spoken(*utterances: Utterance) -> dict[str, Spoken]:
 def test_lips_that_do_what_is_heard_have_all_sounds_and_lead(renderer: Renderer) -> None:
     figures = bench_lipsync(spoken(*[utterance()] * 3), renderer)
     assert figures["bilabial_closed"] == figures["labiodental_shown"] == figures["rounded"] == 1.0
-    assert figures["drawn"]["bilabial_closed"] == figures["drawn"]["labiodental_shown"] == 1.0
+    drawn = figures["drawn"]
+    assert drawn["bilabial_closed"] == drawn["labiodental_shown"] == drawn["rounded"] == 1.0
     assert -90 <= figures["offset_ms"]["p50"] <= figures["offset_ms"]["p95"] <= -50
     assert 0.1 < figures["max_step"] < 0.5
     assert figures["n_bilabial"] == 3 * sum(SOUNDS.count(s) for s in "pbm")
