@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from renderers.contract import I420Frame, Pose, Rect
 from renderers.neural import Base, Drawn, NeuralError, NeuralRenderer, PictureFaces, load_manifest
-from renderers.testing import check_conformance
+from renderers.testing import (
+    check_conformance,
+    check_determinism,
+    check_dirty_rectangle,
+    check_fills_whole_frame,
+)
 from renderers.warp import i420_to_rgb
 from tests.renderers.neural.tiny_network import (
     COLOUR,
@@ -277,7 +282,8 @@ def test_the_face_follows_a_clips_boxes_without_changing_its_size(tmp_path: Path
     assert len({(base.box(n).width, base.box(n).height) for n in range(4)}) == 1
     centres = [base.box(n).x + base.box(n).width / 2 for n in range(4)]
     assert np.allclose(centres, [500, 524, 540, 564], atol=2)
-    check_conformance(lambda: speaking(folder))
+    for check in (check_dirty_rectangle, check_determinism, check_fills_whole_frame):
+        check(lambda: speaking(folder))
 
 
 def test_a_film_is_decoded_once_and_shared(tmp_path: Path) -> None:
