@@ -155,14 +155,24 @@ def _open(path: Path, device: Device, threads: int, cache: Path | None) -> tuple
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     wanted = there[there.index(device) :] if device != "auto" else there
+    if wanted != ["cpu"] and hasattr(onnxruntime, "preload_dlls"):
+        # CUDA and cuDNN may be Python packages, where the linker does not look.
+        onnxruntime.preload_dlls()
     providers = [(PROVIDERS[name], _provider_options(name, cache)) for name in wanted]
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # as above
         text = str(error).strip().splitlines()[0]
         raise NeuralError(f"{path}: not a network that ONNX Runtime can load: {text}") from error
-    used = session.get_providers()[0]
-    return session, next((name for name, p in PROVIDERS.items() if p == used), "cpu")
+    provider = session.get_providers()[0]
+    used = next((name for name, each in PROVIDERS.items() if each == provider), "cpu")
+    # Where a GPU's libraries do not load, ONNX Runtime says so in its log and takes the CPU.
+    if device not in ("auto", used):
+        raise NeuralError(
+            f"{path}: {device!r} is asked for, but ONNX Runtime can only run it on {used!r}: the "
+            "libraries of CUDA, cuDNN or TensorRT that it was built for are not found"
+        )
+    return session, used
 
 
 def _provider_options(name: str, cache: Path | None) -> dict[str, str]:

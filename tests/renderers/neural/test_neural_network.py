@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import renderers.neural.network as network_module
 from renderers.neural import FaceJob, LipSyncNetwork, NeuralError
 from renderers.neural.network import available_devices
 from tests.renderers.neural.tiny_network import COLOUR, loudness, network_bytes
@@ -121,5 +122,18 @@ def test_a_device_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> 
     if "cuda" in available_devices():
         pytest.skip("this machine has a GPU")
     with pytest.raises(NeuralError, match=r"'cuda' is not there.*onnxruntime-gpu"):
+        LipSyncNetwork(path, device="cuda")
+    assert LipSyncNetwork(path, device="auto").device == "cpu"
+
+
+def test_a_gpu_whose_libraries_do_not_load_is_told_or_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "cuda" in available_devices():
+        pytest.skip("this machine has a GPU")
+    path = write(tmp_path / "n.onnx")
+    # As with the GPU package on a machine without cuDNN: the runtime falls back by itself.
+    monkeypatch.setattr(network_module, "available_devices", lambda: ["cuda", "cpu"])
+    with pytest.raises(NeuralError, match=r"'cuda' is asked for.* only run it on 'cpu'"):
         LipSyncNetwork(path, device="cuda")
     assert LipSyncNetwork(path, device="auto").device == "cpu"
