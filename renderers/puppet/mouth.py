@@ -138,7 +138,7 @@ class MouthPainter:
             t = np.clip((ys - 4) / 80.0, 0, 1)
             line = self._mouth.half_width * (0.88 + 0.66 * t**0.8 + 0.1 * s.width)
             beside = np.abs(self._xs[:, step // 2 :: step] - np.float32(self._cx))
-            strength = 0.48 * s.smile * (1 - 0.7 * s.round)
+            strength = self._mouth.fold * s.smile * (1 - 0.7 * s.round)
             dark += bell((beside - line) / 6.0) * ((4 * t * (1 - t)) ** 1.5 * strength)
         alpha = cv2.resize(np.minimum(dark, 0.9), self._size, interpolation=cv2.INTER_LINEAR)
         last = max(int(outer_bottom.max()) + 18, 86 if s.smile > 0 else 0)

@@ -15,6 +15,7 @@ from renderers.puppet.art import Art
 from renderers.puppet.bank import drawn_ahead
 from renderers.puppet.cache import Key, PatchCache
 from renderers.puppet.eyes import EYE_TOLERANCE, IRIS_SPRITE_PX, EyePainter, EyeState
+from renderers.puppet.light import light_fields
 from renderers.puppet.motion import face_fields, face_weights
 from renderers.puppet.mouth import MouthPainter
 from renderers.puppet.practice import spoken_mouths
@@ -64,7 +65,8 @@ class PuppetRenderer:
         region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
         grid = FieldGrid(region)
         local, head = face_fields(rig, grid)
-        self._stage = WarpStage(plate, grid, local, head)
+        light = light_fields(rig, grid, plate, len(head)) if rig.head.light else None
+        self._stage = WarpStage(plate, grid, local, head, light)
         self._local = np.zeros(len(local), np.float32)
         self._head = np.zeros(len(head), np.float32)
         iris = art.feature("iris", _iris_box(rig), (IRIS_SPRITE_PX, IRIS_SPRITE_PX))

@@ -34,7 +34,8 @@ class Box(_Part):
 class Head(_Part):
     """The head as a smooth bulge: `centre` and `radius` in pixels, `depth` of its front in pixels
     before the axis it turns about, `axis_depth` of its outline before that axis. `still` is the
-    height at which the neck no longer follows the head."""
+    height at which the neck no longer follows the head. `light` is how much the light on it changes
+    as it turns: 0 not at all, 1 as by one lamp in the dark."""
 
     centre: Point
     radius: Point
@@ -48,10 +49,12 @@ class Head(_Part):
     chin: float
     still: float
     half_width: float
+    light: float = Field(default=0.6, ge=0.0, le=1.0)
 
 
 class Mouth(_Part):
-    """The resting mouth: `centre` is the middle of the line between the lips."""
+    """The resting mouth: `centre` is the middle of the line between the lips. `fold` is how deep
+    (0..1) a full smile folds the cheeks beside it."""
 
     box: Box
     centre: Point
@@ -61,6 +64,7 @@ class Mouth(_Part):
     bow: float = 3.0
     rest_smile: float = 0.25
     jaw_px: float = 26.0
+    fold: float = Field(default=0.48, ge=0.0, le=1.0)
     upper_lip: Colour
     lower_lip: Colour
     highlight: Colour

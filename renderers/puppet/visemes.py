@@ -111,7 +111,7 @@ def mouth_key(pose: Pose) -> Key:
     shape = (
         max(gap, gap * 0.6 + 32.0 * extra, 9.0 * beam),
         max(jaw, jaw * 0.5 + 0.8 * extra),
-        width + 0.34 * happy * (1 - rounded) - 0.06 * max(-smile, 0.0),
+        width + 0.5 * happy * (1 - rounded) - 0.06 * max(-smile, 0.0),
         rounded,
         max(lift, 4.0 * beam) + 1.2 * happy * min(1.0, gap / 8),
         tuck,

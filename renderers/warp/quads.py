@@ -20,6 +20,9 @@ from renderers.warp.colour import Planes
 CELL_PX = 8
 """Distance between the nodes of a map, in luma pixels."""
 
+NO_LIGHT = 128
+"""The level of `QuadSampler.light` that changes nothing."""
+
 UNSEEN_LEVELS = 1
 """A patch is not laid where it differs from what lies there by this or less."""
 
@@ -51,6 +54,8 @@ class QuadSampler:
         cells = (rows + 2) * shape[1]
         self._maps = [np.empty(cells * CELL_PX**2, np.float32) for _ in range(2)]
         self._found = np.empty(cells * 16 * 4, np.uint8)
+        self._light: NDArray[np.uint8] | None = None
+        self._shine = np.empty(cells * CELL_PX**2, np.uint8)
 
     def lay(self, x: int, y: int, planes: Planes) -> Rect:
         """Replace a rectangle of the face; `x` and `y` are even. Returns what differed."""
@@ -91,6 +96,11 @@ class QuadSampler:
         np.subtract(chroma_x, 0.5, out=chroma_x)
         np.multiply(y, 0.5, out=chroma_y)
 
+    def light(self, levels: NDArray[np.uint8] | None) -> None:
+        """From now on add `levels` less `NO_LIGHT`, one for each node, to the luma that is sampled;
+        None adds nothing. The array is read at each `sample`."""
+        self._light = levels
+
     def sample(self, top: int, bottom: int, left: int, right: int) -> None:
         """Fill the cells of these rows and columns."""
         for kind, (packed, step) in enumerate(((self._luma, 4), (self._chroma, 2))):
@@ -103,6 +113,7 @@ class QuadSampler:
             window = np.s_[top * 4 : bottom * 4, left * step : right * step]
             pairs: Any = [plane[window] for plane in self._pairs[kind]]
             cv2.mixChannels([found.view(_PAIR)], pairs, [0, 0, 1, 1])
+        self._add_light(top, bottom, left, right)
 
     def sample_luma(self, top: int, bottom: int, left: int, right: int) -> None:
         """Fill the luma of these rows and columns of cells pixel by pixel."""
@@ -116,6 +127,20 @@ class QuadSampler:
             dst=self._luma_target[window],
             borderMode=cv2.BORDER_REPLICATE,
         )
+        self._add_light(top, bottom, left, right)
+
+    def _add_light(self, top: int, bottom: int, left: int, right: int) -> None:
+        if self._light is None:
+            return
+        height, width = (bottom - top + 2) * CELL_PX, (right - left + 2) * CELL_PX
+        fine = self._shine[: height * width].reshape(height, width)
+        nodes = self._light[top : bottom + 2, left : right + 2]
+        cv2.resize(nodes, (width, height), dst=fine, interpolation=cv2.INTER_LINEAR)
+        window = self._luma_target[
+            top * CELL_PX : bottom * CELL_PX, left * CELL_PX : right * CELL_PX
+        ]
+        inner = fine[CELL_PX:-CELL_PX, CELL_PX:-CELL_PX]
+        cv2.addWeighted(window, 1.0, inner, 1.0, -NO_LIGHT, dst=window)
 
     def _fine(
         self, axes: Any, top: int, bottom: int, left: int, right: int, down: int, across: int

@@ -12,7 +12,7 @@ from renderers.contract import I420Frame, Rect
 from renderers.warp.arrays import Array
 from renderers.warp.colour import Planes, rgb_to_i420
 from renderers.warp.fields import CELL_PX, FieldGrid, FieldMixer
-from renderers.warp.quads import QuadSampler
+from renderers.warp.quads import NO_LIGHT, QuadSampler
 
 BLOCK_CELLS, STRIP_CELLS = 4, 24
 CALL_CELLS = 200
@@ -64,7 +64,16 @@ class WarpStage:
     before, so a still head costs little and an unfocused background is mostly left alone.
     """
 
-    def __init__(self, plate: Array, grid: FieldGrid, local: Array, head: Array) -> None:
+    def __init__(
+        self,
+        plate: Array,
+        grid: FieldGrid,
+        local: Array,
+        head: Array,
+        light: Array | None = None,
+    ) -> None:
+        """`light`, of shape (number of fields of `head`, rows, columns), is by how many levels the
+        luma of each node of the resting plate changes for a weight of 1 in `head`."""
         height, width = plate.shape[:2]
         region = grid.region
         if region.x + region.width > width or region.y + region.height > height:
@@ -91,6 +100,8 @@ class WarpStage:
         self._patience = _patience(face, grid.shape)
         self._laid: list[Rect] = []
         self._aimed = False
+        self._light = None if light is None else light.reshape(len(light), -1)
+        self._levels = np.empty(grid.shape, np.float32)
 
     def lay(self, patch: Patch) -> None:
         """Replace a rectangle of the face; it stays until another patch covers it."""
@@ -116,6 +127,7 @@ class WarpStage:
             return Rect(0, 0, 0, 0)
         if moved:
             self._aim()
+            self._shed(head)
         np.subtract(self._position[:, 1:-1, 1:-1], self._used, out=self._off)
         np.abs(self._off, out=self._off)
         off = np.maximum(self._off[0], self._off[1])
@@ -174,6 +186,18 @@ class WarpStage:
         np.maximum(rows, across[0, :, :-1], out=rows)
         np.maximum(rows, across[0, :, 1:], out=rows)
         np.greater(rows, STEEP * CELL_PX, out=self._steep)
+
+    def _shed(self, head: Array) -> None:
+        if self._light is None:
+            return
+        np.dot(head, self._light, out=self._levels.reshape(-1))
+        if np.abs(self._levels).max() < 0.5:
+            self._sampler.light(None)
+            return
+        # Where a node of the face has moved to, it takes its light along.
+        lit = self._mixer.look_up(self._levels)
+        lit += NO_LIGHT + 0.5
+        self._sampler.light(lit.astype(np.uint8))
 
     def _sample(self, off: Array, patience: Array) -> Rect:
         due: NDArray[np.bool_] = off > patience

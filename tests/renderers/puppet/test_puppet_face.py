@@ -205,3 +205,26 @@ def test_no_part_of_a_turned_head_folds_over(renderer: PuppetRenderer) -> None:
 def test_a_frame_of_another_size_is_refused(renderer: PuppetRenderer) -> None:
     with pytest.raises(ValueError, match="640x360"):
         renderer.draw(Pose(), I420Frame.empty(640, 360))
+
+
+def test_light_follows_the_head(renderer: PuppetRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turned from the lamp at the viewer's left a face is darker than without its light, turned to
+    the lamp or lifted it is brighter, and looking ahead it is as it was drawn."""
+
+    def brightness(pose: Pose) -> float:
+        frame = I420Frame.empty(*renderer.size)
+        renderer.draw(Pose(yaw=-pose.yaw, pitch=-pose.pitch, roll=8.0), frame)
+        renderer.draw(pose, frame)
+        return float(frame.y[340:400, 560:720].mean())
+
+    poses = [Pose(), Pose(yaw=10.0), Pose(yaw=-10.0), Pose(pitch=8.0)]
+    lit = [brightness(pose) for pose in poses]
+    monkeypatch.setattr(renderer._stage, "_light", None)
+    renderer._stage._sampler.light(None)
+    ahead, away, towards, lifted = (
+        one - brightness(pose) for one, pose in zip(lit, poses, strict=True)
+    )
+    assert abs(ahead) < 0.5
+    assert away < -1.5
+    assert towards > 1.5
+    assert lifted > 1.5

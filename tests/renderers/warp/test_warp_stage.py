@@ -88,3 +88,21 @@ def test_a_region_beyond_the_plate_is_refused() -> None:
     none = np.stack([grid.field(0.0, 0.0)])
     with pytest.raises(ValueError, match="leaves the plate"):
         WarpStage(_plate(), grid, none, none)
+
+
+def test_light_is_added_by_the_weights_of_the_head_and_taken_back() -> None:
+    plate = np.full((160, 160, 3), 120.0, np.float32)
+    grid = FieldGrid(Rect(0, 0, 160, 160))
+    # A head that shifts by 4 px in the middle, where the light on it falls by 20 levels.
+    head = grid.field(4.0, 0.0)[None]
+    light = (-20.0 * grid.window)[None].astype(np.float32)
+    stage = WarpStage(plate, grid, np.zeros_like(head), head, light)
+    none, frame = np.zeros(1, np.float32), I420Frame.empty(160, 160)
+    shown = []
+    for weight in (0.0, 1.0, 0.5, 0.0):
+        stage.draw(none, np.array([weight], np.float32), frame)
+        shown.append(int(frame.y[80, 80]))
+        assert frame.y[0, 0] == frame.y[159, 159]
+    assert shown[0] - shown[1] == 20
+    assert shown[0] - shown[2] == 10
+    assert shown[3] == shown[0]
