@@ -46,7 +46,7 @@ def test_features_are_left_out_of_the_plate_and_premultiplied(tmp_path: Path) ->
         )
     )
     art = Art(path)
-    assert art.plate(("iris",), (8, 8), {})[4, 4].tolist() == [255, 0, 0]
+    assert art.all_but(("iris",), (8, 8), {})[4, 4].tolist() == [255, 0, 0, 1]
     red, green, blue, alpha = art.feature("iris", (0, 0, 8, 8), (8, 8))[4, 4]
     assert (red, blue) == (0, 0)
     assert alpha == pytest.approx(0.5, abs=0.01)
