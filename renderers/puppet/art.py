@@ -45,11 +45,6 @@ class Art:
         self._cache = cache
         self._groups = [child for child in self._root if child.get("id")]
 
-    @property
-    def names(self) -> list[str]:
-        """The names of its groups, from back to front."""
-        return [str(group.get("id")) for group in self._groups]
-
     def all_but(
         self, apart: Iterable[str], size: tuple[int, int], blurred: dict[str, int]
     ) -> Array:
