@@ -16,7 +16,7 @@ from avatar_server.inference.llm.router.joint import JointReader
 from avatar_server.inference.llm.router.operator import Background, OperatorRoutes
 from avatar_server.inference.llm.router.quick import quick_route
 from avatar_server.inference.llm.router.resolve import merge
-from avatar_server.inference.llm.router.routes import UNCLEAR, Decision, Route, Turn, asks
+from avatar_server.inference.llm.router.routes import UNCLEAR, Decision, Route, Turn
 from avatar_server.inference.llm.router.views import Vectors, make_views
 from avatar_server.paths import assets_dir, cache_dir
 
@@ -100,35 +100,42 @@ class EmbeddingRouter:
         chances = self._chances(text, context, recent)
         own = self._operator.chances(text, self._vectors[text]) if self._operator else {}
         decision = self._decision(text, context, chances, own)
-        self._remember(text, decision.route)
+        self._keep(text, decision.route)
         return decision
 
     def _routed(self, history: list[Turn]) -> list[Turn]:
-        """The history with routes where they were missing, as far back as the latest request."""
+        """The history with routes where they were missing: as they were decided then; otherwise
+        each after those before it, by the head alone, since there may be several."""
         out = list(history)
-        for place in range(len(out) - 1, -1, -1):
-            turn = out[place]
-            if turn.role == "user":
-                if turn.route is None:
-                    out[place] = turn = replace(turn, route=self._alone(turn.text))
-                if turn.route is not None and asks(turn.route):
-                    break
+        missing = [n for n, turn in enumerate(out) if turn.role == "user" and turn.route is None]
+        unknown = [n for n in missing if self._known(out, n) is None]
+        if unknown:
+            self._vectors.add([turn.text for turn in out])
+        for place in missing:
+            if (route := self._known(out, place)) is None:
+                context = Context.of(out[:place])
+                views = make_views([(out[place].text, context)], self._vectors)
+                chances = self._head.probabilities(views)[0]
+                possible = [
+                    (float(chance), label)
+                    for label, chance in zip(self._head.labels, chances, strict=True)
+                    if context.request is not None or not label.endswith("+")
+                ]
+                route = max(possible)[1].rstrip("+")
+                self._keep(_said(out, place), route)
+            out[place] = replace(out[place], route=route)
         return out
 
-    def _alone(self, text: str) -> str:
-        """The route of an earlier turn: as it was decided then, or as if it had come first."""
-        if (known := self._routes.get(text)) is None:
-            self._vectors.add([text])
-            chances = self._chances(text, Context(None, None, None), ())
-            known = max(chances, key=lambda label: chances[label]).rstrip("+")
-            self._remember(text, known)
-        return known
+    def _known(self, history: Sequence[Turn], place: int) -> str | None:
+        text = history[place].text
+        known = self._routes.get(text) or self._routes.get(_said(history, place))
+        return known or quick_route(text)
 
-    def _remember(self, text: str, route: str) -> None:
-        self._routes.pop(text, None)
+    def _keep(self, said: str, route: str) -> None:
+        self._routes.pop(said, None)
         while len(self._routes) >= REMEMBERED_TEXTS:
             del self._routes[next(iter(self._routes))]
-        self._routes[text] = route
+        self._routes[said] = route
 
     def _chances(self, text: str, context: Context, history: Sequence[Turn]) -> Mapping[str, float]:
         """Probability of each built-in label, those that continue with a "+"."""
@@ -181,3 +188,8 @@ class EmbeddingRouter:
         return Decision(
             route, confidence, continues, resolved, confidence < self._ask_back_below, by_route
         )
+
+
+def _said(history: Sequence[Turn], place: int) -> str:
+    """A turn and all before it: what its route, where nobody told it, depends on."""
+    return "".join("\n" + turn.text for turn in history[: place + 1])

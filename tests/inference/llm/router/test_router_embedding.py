@@ -239,6 +239,21 @@ def test_what_was_decided_before_is_the_route_of_an_earlier_turn(encoder: Encode
     )
 
 
+def test_earlier_turns_without_a_route_are_routed_after_those_before_them(
+    encoder: Encoder,
+) -> None:
+    router = EmbeddingRouter.shipped(encoder)
+    history = [
+        *asked("turn on the lamp in the kitchen", route=None),
+        *asked("the other one as well", "It is on.", route=None),
+    ]
+    lone = history[2:]
+    assert router._routed(history)[2].route == "command"
+    # Each is kept with what was said before it, and alone it asks for nothing.
+    assert router._routed(lone)[0].route == "unclear"
+    assert router._routed(history)[2].route == "command"
+
+
 class CountingEncoder:
     """Counts what is encoded."""
 
