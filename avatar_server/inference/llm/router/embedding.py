@@ -22,13 +22,15 @@ from avatar_server.paths import assets_dir, cache_dir
 
 ASK_BACK_BELOW = 0.4
 """Confidence under which to ask back: of held-out decisions below it, 59% are wrong."""
-READER_SHARE = 0.4
+READER_SHARE = 0.6
 """Weight of the reader beside the head, in a geometric mean of their probabilities."""
 SHARPNESS = 1.3
 """Exponent of that mean, for which held-out confidence is what it says."""
-CONTINUES = 1.35
+CONTINUES = 1.5
 """Factor for what continues, without which it is missed more often than seen where it is not.
 Chosen, as the two above, on topics held out of the training of both."""
+HEAD_ALONE_FROM = 0.7
+"""Confidence from which the head alone decides an earlier turn that came without its route."""
 LEAST = 1e-4
 """Added to probabilities: one of the two alone cannot rule a label out."""
 REMEMBERED_TEXTS = 400
@@ -105,7 +107,7 @@ class EmbeddingRouter:
 
     def _routed(self, history: list[Turn]) -> list[Turn]:
         """The history with routes where they were missing: as they were decided then; otherwise
-        each after those before it, by the head alone, since there may be several."""
+        each after those before it."""
         out = list(history)
         missing = [n for n, turn in enumerate(out) if turn.role == "user" and turn.route is None]
         unknown = [n for n in missing if self._known(out, n) is None]
@@ -114,17 +116,22 @@ class EmbeddingRouter:
         for place in missing:
             if (route := self._known(out, place)) is None:
                 context = Context.of(out[:place])
-                views = make_views([(out[place].text, context)], self._vectors)
-                chances = self._head.probabilities(views)[0]
-                possible = [
-                    (float(chance), label)
-                    for label, chance in zip(self._head.labels, chances, strict=True)
-                    if context.request is not None or not label.endswith("+")
-                ]
-                route = max(possible)[1].rstrip("+")
+                route = self._earlier(out[place].text, context, out[:place])
                 self._keep(_said(out, place), route)
             out[place] = replace(out[place], route=route)
         return out
+
+    def _earlier(self, text: str, context: Context, before: Sequence[Turn]) -> str:
+        """An earlier turn's route: the head's where it is sure, since there may be several."""
+        views = make_views([(text, context)], self._vectors)
+        sure = self._head.probabilities(views)[0]
+        chances: Mapping[str, float] = dict(zip(self._head.labels, map(float, sure), strict=True))
+        if max(chances.values()) < HEAD_ALONE_FROM:
+            chances = self._chances(text, context, before)
+        possible = [
+            label for label in chances if context.request is not None or not label.endswith("+")
+        ]
+        return max(possible, key=lambda label: chances[label]).rstrip("+")
 
     def _known(self, history: Sequence[Turn], place: int) -> str | None:
         text = history[place].text

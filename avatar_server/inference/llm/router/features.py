@@ -124,7 +124,6 @@ def measures(
     values: list[float] = [words <= limit for limit in (1, 2, 3, 5, 8)]
     values += [np.log1p(words), np.log1p(len(plain))]
     values += [any(m in text for m in "?？"), any(m in text for m in "!！")]
-    values += [text.rstrip().endswith((".", "。"))]
     values += [last_user is not None, has]
     values += [reply is not None and reply.text.rstrip().endswith(("?", "？"))]
     previous = last_user.route if last_user is not None else None

@@ -15,7 +15,7 @@ import numpy as np
 
 from avatar_server.inference.llm.router.head import Head
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever features, kernel or file change, so that older files are fitted anew."""
 
 _HALVED = ("word_weights", "gram_weights", "embeddings")
