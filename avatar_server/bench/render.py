@@ -24,9 +24,12 @@ from avatar_server.avatars import AvatarSpec
 from avatar_server.capacity.machine import this_machine
 from avatar_server.config import TtsSettings, VideoSettings
 from avatar_server.inference.tts import Synthesizer
+from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ
 from avatar_server.inference.tts.whole import whole_clause
 from renderers import Attitude, Pose, Renderer, VisemeSpan
 from renderers.motion import Animator
+from renderers.neural import NeuralRenderer, PictureFaces
+from renderers.sound import recorded
 
 SENTENCES = (
     "Hello there, it is very good to see you again this morning.",
@@ -49,11 +52,13 @@ _REFERENCE_FRAMES = 40
 
 
 class Spoken(NamedTuple):
-    """A sentence as the animator takes it: its length (s), mouth movements and loudness."""
+    """A sentence as the animator takes it: its length (s), mouth movements and loudness; and its
+    sound (int16, mono, 48 kHz) for faces that are drawn from that."""
 
     seconds: float
     visemes: list[VisemeSpan]
     energy: NDArray[np.float32]
+    pcm: NDArray[np.int16] = np.zeros(0, np.int16)
 
 
 def speak(synthesizer: Synthesizer, sentences: Sequence[str] = SENTENCES) -> list[Spoken]:
@@ -62,7 +67,7 @@ def speak(synthesizer: Synthesizer, sentences: Sequence[str] = SENTENCES) -> lis
     for text in sentences:
         said = whole_clause(synthesizer.synthesize(text, synthesizer.voices()[0], 1.0, "en"))
         energy = rms_per_10_ms(said.pcm[: len(said.pcm) // 480 * 480])
-        spoken.append(Spoken(said.seconds, said.visemes, energy))
+        spoken.append(Spoken(said.seconds, said.visemes, energy, said.pcm))
     return spoken
 
 
@@ -136,6 +141,11 @@ def _measure(
             for each in spoken:
                 animator.add_speech(until, each.visemes, each.energy)
                 until += each.seconds
+            if isinstance(renderer, NeuralRenderer):
+                # What the network itself takes is the inference process's.
+                renderer.faces_from(PictureFaces(renderer.base), video.fps)
+                quiet = np.zeros(round(_WARM_S * SAMPLE_RATE_HZ), np.int16)
+                renderer.hear(recorded(np.concatenate([quiet, *(each.pcm for each in spoken)])))
         try:
             costs = _draw(renderer, animator, video, until, attitude is Attitude.SPEAKING)
         finally:

@@ -29,6 +29,7 @@ from avatar_server.protocol.costs import FrameCosts
 from renderers import Attitude, I420Frame, Pose, Renderer, VisemeSpan
 from renderers.motion import Animator
 from renderers.neural import NeuralRenderer, PictureFaces
+from renderers.sound import recorded
 
 _MAX_AVATARS = 3
 """The costliest of so many counts; more would make the first start wait."""
@@ -97,7 +98,7 @@ def measure_avatar(
         renderer.faces_from(PictureFaces(renderer.base), video.fps)
         silent = round(speaks_from / video.fps * AUDIO_RATE_HZ)
         voice = np.concatenate([np.zeros(silent, np.int16), _voice(_SYLLABLES * _SYLLABLE_S)])
-        renderer.hear(lambda first, count: _part(voice, first, count))
+        renderer.hear(recorded(voice))
     animator.set_attitude(Attitude.IDLE, 0.0)
     for index in range(speaks_from + _WARM_FRAMES + _SPEAKING_FRAMES):
         at = index / video.fps
@@ -145,14 +146,6 @@ def _voice(seconds: float) -> NDArray[np.int16]:
     at = np.arange(round(seconds * AUDIO_RATE_HZ)) / AUDIO_RATE_HZ
     tone = sum(np.sin(2 * np.pi * 130 * k * at) / k for k in range(1, 20))
     return np.asarray(4_000 * tone * np.abs(np.sin(np.pi * at / _SYLLABLE_S)), np.int16)
-
-
-def _part(voice: NDArray[np.int16], first: int, count: int) -> NDArray[np.int16]:
-    out = np.zeros(count, np.int16)
-    part = voice[max(0, first) : max(0, first + count)]
-    begin = max(0, -first)
-    out[begin : begin + len(part)] = part
-    return out
 
 
 def _speak(animator: Animator, at: float) -> None:

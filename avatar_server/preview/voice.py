@@ -17,6 +17,7 @@ from avatar_server.inference.tts import Synthesizer, TtsError, build_synthesizer
 from avatar_server.inference.tts.contract import SAMPLE_RATE_HZ
 from avatar_server.inference.tts.pitch import synthesize_pitched
 from avatar_server.inference.tts.whole import WholeClause, whole_clause
+from renderers.sound import recorded
 
 _KOKORO = re.compile(r"[ab][fm]_\w+")
 """How Kokoro's voices are named: accent, sex, name."""
@@ -44,11 +45,7 @@ class Speech(NamedTuple):
 
     def sound(self, first: int, count: int) -> NDArray[np.int16]:
         """`count` samples from sample `first` on; silence before and after the speech."""
-        out = np.zeros(count, np.int16)
-        start, end = max(first, 0), min(first + count, len(self.pcm))
-        if start < end:
-            out[start - first : end - first] = self.pcm[start:end]
-        return out
+        return recorded(self.pcm)(first, count)
 
 
 def speak(

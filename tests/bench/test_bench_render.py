@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from avatar_server.avatars import find_avatars
+from avatar_server.avatars import find_avatars, load_avatar
 from avatar_server.bench.render import Spoken, bench_render, print_table
 from avatar_server.cli import app
 from avatar_server.config import VideoSettings
 from renderers import Viseme, VisemeSpan
+from tests.renderers.neural.tiny_network import write_avatar
 
 
 def _sentence() -> Spoken:
@@ -34,6 +37,16 @@ def test_each_avatar_has_figures_for_what_it_does() -> None:
     assert (figures["width"], figures["height"]) == (1280, 720)
     assert figures["reference_ms"]["p50"] > 0
     print_table(figures)
+
+
+def test_a_face_that_is_drawn_from_sound_is_measured_with_sound(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).standard_normal(28_800) * 4_000
+    sentence = _sentence()._replace(pcm=noise.astype(np.int16))
+    spec = load_avatar(write_avatar(tmp_path / "tester"))
+    figures = bench_render({"tester": spec}, VideoSettings(), seconds=0.5, spoken=[sentence] * 2)
+    costs = figures["avatars"]["tester"]
+    # Its spectrogram, and a face laid over the picture: several times as much as the picture.
+    assert costs["speaking_ms"]["p50"] > 2 * costs["idle_ms"]["p50"]
 
 
 @pytest.mark.parametrize("names", [["nobody"], ["theo", "nobody"]])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from renderers.contract import I420Frame, Pose, Rect
 from renderers.neural import Base, Drawn, NeuralError, NeuralRenderer, PictureFaces, load_manifest
+from renderers.sound import recorded
 from renderers.testing import (
     check_conformance,
     check_determinism,
@@ -43,11 +44,7 @@ class Voice:
         self.pcm[round(silent[0] * RATE) : round(silent[1] * RATE)] = 0
 
     def __call__(self, first: int, count: int) -> NDArray[np.int16]:
-        out = np.zeros(count, np.int16)
-        begin, end = max(first, 0), min(first + count, len(self.pcm))
-        if begin < end:
-            out[begin - first : end - first] = self.pcm[begin:end]
-        return out
+        return recorded(self.pcm)(first, count)
 
 
 class Elsewhere:
