@@ -100,11 +100,10 @@ async def drained_in_mid_turn(server: ServerProcess, viewers: list[SyntheticView
             viewer.send(events.Text(text=question))
         drain = await http.post("/v1/drain", json={"deadline_s": DEADLINE_S})
         assert drain.status_code == 202
-        refused = await http.post("/v1/sessions", json={"avatar": "desk"})
-        assert refused.status_code == 503
-        assert "being replaced" in refused.json()["detail"]
-        with pytest.raises(ViewerError, match="being replaced"):
-            await SyntheticViewer(server.url).join()
+        with pytest.raises(ViewerError, match="being replaced") as refused:
+            async with SyntheticViewer(server.url, avatar="desk"):
+                pass
+        assert refused.value.status == 503
         done = await asyncio.gather(
             *(v.wait_for(events.TurnDone, since=asked, timeout_s=GRACE_S) for v in viewers)
         )
