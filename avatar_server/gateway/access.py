@@ -86,6 +86,8 @@ NEEDS: dict[tuple[str, str], Need] = {
 }
 """By method and route. What is missing here needs `OPERATE`: a new route is closed until listed."""
 
+LINK_REFUSED = "This link cannot be used"
+"""What the page puts above the reason."""
 LOCAL = "local"
 """The actor where no key is needed."""
 ANYBODY = "anybody"
@@ -193,9 +195,11 @@ class Access:
         try:
             token = self._signer.read(credential)
         except TokenError as error:
-            raise _unauthorised(str(error)) from error
+            raise _unauthorised(str(error), LINK_REFUSED) from error
         if token.session != session:
-            raise ProblemError(403, "forbidden", "This link is for another session.")
+            raise ProblemError(
+                403, "forbidden", "This link is for another session.", title=LINK_REFUSED
+            )
         if self.links.is_revoked(session, token.id):
             raise revoked()
         return Caller("link", address, None, token.role, token.id)
@@ -254,8 +258,11 @@ def bearer(request: Request) -> str:
 
 def revoked() -> ProblemError:
     """The refusal of a link that an operator took back."""
-    return _unauthorised("This link was revoked. Ask whoever invited you for a new one.")
+    return _unauthorised(
+        "This link was revoked. Ask whoever invited you for a new one.", LINK_REFUSED
+    )
 
 
-def _unauthorised(detail: str) -> ProblemError:
-    return ProblemError(401, "unauthorised", detail, headers={"WWW-Authenticate": "Bearer"})
+def _unauthorised(detail: str, title: str | None = None) -> ProblemError:
+    headers = {"WWW-Authenticate": "Bearer"}
+    return ProblemError(401, "unauthorised", detail, title=title, headers=headers)

@@ -257,6 +257,7 @@ def test_a_revoked_link_lets_nobody_in_and_lets_go_who_came_by_it(tmp_path: Path
                 )
                 assert refused.status_code == 401, (method, refused.text)
                 assert "was revoked" in refused.json()["detail"]
+                assert refused.json()["title"] == "This link cannot be used"
             left = g.control.registry.get(session).viewers
             assert [
                 place.rsplit("/", 1)[1] for place in places if place.rsplit("/", 1)[1] in left

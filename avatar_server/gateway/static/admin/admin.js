@@ -94,7 +94,7 @@ function showRoom(capacity) {
     + (capacity.refused_because || `More would not fit: ${capacity.reason}.`);
   const { level, measures, reason } = capacity.overload;
   byId("overload").textContent = level === 0 ? "No overload: nothing is saved on."
-    : `Overload level ${level}, because of ${reason}: ${measures.join("; ")}.`;
+    : `Overload level ${level}, because ${reason}: ${measures.join("; ")}.`;
   byId("overload").className = level === 0 ? "quiet" : "warning";
   byId("uses").replaceChildren(...capacity.uses_now.map((use) => {
     const part = use.used === null || use.bound <= 0 ? 1 : use.used / use.bound;

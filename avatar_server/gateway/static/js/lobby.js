@@ -71,7 +71,8 @@ export class Lobby {
     const { ready, phase, reason, sessions, version } = this.#status;
     if (this.#avatars.length === 0) this.#board.show("lobby", words.noAvatars());
     else if (!ready) this.#board.show("lobby", words.lobbyStarting(phase || reason));
-    else if (this.#status.start === "operators") this.#board.show("lobby", words.invitationOnly());
+    // Not to those who have opened a link.
+    else if (this.#status.start === "operators" && document.body.dataset.view === "lobby") this.#board.show("lobby", words.invitationOnly());
     else this.#board.clear("lobby");
     this.#buttons();
     byId("start-recorded").hidden = !this.#status.recorded;
