@@ -29,7 +29,7 @@ SHARPNESS = 1.3
 CONTINUES = 1.5
 """Factor for what continues, without which it is missed more often than seen where it is not.
 Chosen, as the two above, on topics held out of the training of both."""
-HEAD_ALONE_FROM = 0.7
+HEAD_ALONE_FROM = 0.4
 """Confidence from which the head alone decides an earlier turn that came without its route."""
 LEAST = 1e-4
 """Added to probabilities: one of the two alone cannot rule a label out."""
