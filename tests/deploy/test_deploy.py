@@ -5,13 +5,15 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from avatar_server.config import settings_from_values
+from avatar_server.config import SessionSettings, settings_from_values
 from avatar_server.gateway.access import NEEDS
 from avatar_server.observe.metrics import Metrics
 
@@ -88,12 +90,32 @@ def test_probes_ask_addresses_that_exist_and_need_no_key() -> None:
 def test_what_stops_the_server_waits_longer_than_the_drain() -> None:
     command = pod()["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     deadline = float(command[command.index("--deadline") + 1])
-    assert pod()["terminationGracePeriodSeconds"] >= deadline + 15
+    # A turn that is going on then, and the processes' end.
+    more = SessionSettings().turn_grace_s + 10
+    assert pod()["terminationGracePeriodSeconds"] >= deadline + more
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.read(DEPLOY / "avatar-server.service")
     stop = unit["Service"]["ExecStop"].split()
     deadline = float(stop[stop.index("--deadline") + 1])
-    assert int(unit["Service"]["TimeoutStopSec"]) >= deadline + 15
+    assert int(unit["Service"]["TimeoutStopSec"]) >= deadline + more
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "avatar-server.service").read_text(encoding="utf-8")
+    # The program is not installed there on the machine that tests.
+    unit = tmp_path / "avatar-server.service"
+    unit.write_text(re.sub(r"/opt/\S+/avatar-server", "/bin/true", text), encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert str(unit) not in done.stderr + done.stdout
+    assert "avatar-server.service" not in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_variables_of_the_manifest_are_settings_or_the_commands_own() -> None:
