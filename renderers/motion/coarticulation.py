@@ -175,13 +175,15 @@ def _holds(
             held.append((index, middle - half, middle + half))
     for place, (index, start, end) in enumerate(held):
         rise = fall = kinds[index].ramp_s
-        if place > 0:
-            # Two very short ones would overlap in full: each keeps its half.
-            gap = start - held[place - 1][2]
-            start, rise = max(start, start - gap / 2), min(rise, max(gap, 1e-3))
         if place + 1 < len(held):
+            # Two very short ones would overlap in full: each keeps its half.
             gap = held[place + 1][1] - end
             end, fall = min(end, end + gap / 2), min(fall, max(gap, 1e-3))
+            # What the first loses there it takes earlier: lips may lead.
+            start = min(start, end - _SHORTEST_HOLD_S)
+        if place > 0:
+            gap = start - held[place - 1][2]
+            start, rise = max(start, start - gap / 2), min(rise, max(gap, 1e-3))
         up = np.clip((t - start) / rise + 1.0, 0.0, 1.0)
         down = np.clip((end - t) / fall + 1.0, 0.0, 1.0)
         level = np.minimum(up, down)
