@@ -71,8 +71,11 @@ class Clip:
         """Whether all of it was played."""
         return self.complete and self.waiting == 0
 
-    def add(self, pcm: NDArray[np.int16]) -> tuple[int, NDArray[np.float32]]:
-        """Append sound; returns the offset (samples) and energy (RMS 0..1 per 10 ms) now known."""
+    def add(
+        self, pcm: NDArray[np.int16], pitch: NDArray[np.float32] | None = None
+    ) -> tuple[int, NDArray[np.float32]]:
+        """Append sound; `pitch` is that of the clause's first sound, where it is known already;
+        returns the offset (samples) and energy (RMS 0..1 per 10 ms) now known."""
         if len(pcm):
             self._chunks.append(pcm)
             self.received += len(pcm)
@@ -80,7 +83,9 @@ class Clip:
         whole = len(joined) - len(joined) % ENERGY_SAMPLES
         energy = rms_per_10_ms(joined[:whole])
         self._energies.append(energy)
-        self._pitches.append(pitch_per_10_ms(joined[:whole], self._before))
+        if pitch is None or self._measured or len(pitch) * ENERGY_SAMPLES != whole:
+            pitch = pitch_per_10_ms(joined[:whole], self._before)
+        self._pitches.append(pitch)
         if whole:
             self._before = joined[max(0, whole - CONTEXT_SAMPLES) : whole]
         offset = self._measured

@@ -72,3 +72,8 @@ def pitch_per_10_ms(pcm: NDArray[np.int16], before: NDArray[np.int16]) -> NDArra
     inside = (best > 0) & (best < len(_LAGS) - 1)
     voiced = np.where(loud & inside & (here > _VOICED), hz, 0.0)
     return np.repeat(voiced, 2)[:count].astype(np.float32)
+
+
+def pitch_of_whole(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
+    """`pitch_per_10_ms` of the whole 10 ms of `pcm`, with nothing before it."""
+    return pitch_per_10_ms(pcm[: len(pcm) // 480 * 480], pcm[:0])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from avatar_server.avatar.clip import SAMPLE_RATE_HZ, Clip
+from avatar_server.avatar.pitch import pitch_of_whole
 from avatar_server.avatar.playout_events import (
     ClauseStarted,
     Cut,
@@ -125,6 +126,8 @@ class Playout:
         reply, and the oldest held one is dropped beyond four.
         """
         pcm = np.frombuffer(piece.pcm[: len(piece.pcm) // 2 * 2], dtype="<i2").astype(np.int16)
+        # A clause may come in one piece of seconds: its pitch is found before the lock is taken.
+        first_pitch = pitch_of_whole(pcm) if piece.piece == 0 else None
         with self._lock:
             reply = self._find(key) or self._hold(key)
             if reply.waiting + len(pcm) > self._max_waiting:
@@ -135,7 +138,7 @@ class Playout:
                     self._extend(reply, clip, clip.close())
                 clip = Clip(piece.clause, piece.text, piece.words, piece.visemes, piece.emotion)
                 reply.clips.append(clip)
-                known = clip.add(pcm)
+                known = clip.add(pcm, first_pitch)
                 if reply is self._active:
                     self._schedule(reply, clip, known[1])
             else:

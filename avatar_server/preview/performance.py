@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from avatar_server.avatar.clip import ENERGY_SAMPLES, rms_per_10_ms
-from avatar_server.avatar.pitch import pitch_per_10_ms
+from avatar_server.avatar.pitch import pitch_of_whole
 from avatar_server.inference.llm.emotion import emotion_of
 from avatar_server.preview.voice import Speech
 from renderers import Attitude, Pose
@@ -38,7 +38,7 @@ def performance(
         for start, clause, _ in speech.clauses:
             pcm = clause.pcm[: len(clause.pcm) // ENERGY_SAMPLES * ENERGY_SAMPLES]
             animator.add_speech(start, clause.visemes, rms_per_10_ms(pcm))
-            animator.add_pitch(start, pitch_per_10_ms(pcm, pcm[:0]))
+            animator.add_pitch(start, pitch_of_whole(pcm))
     if emotion is not None:
         animator.set_emotion(emotion, 0.0, for_s=seconds)
     felt = []
