@@ -24,8 +24,9 @@ def draw_mark(plate: Array, text: str) -> Rect:
     cv2.putText(large, text, (pad, pad * 3 // 4 + up), _FONT, scale, 255, _LARGER + 1, cv2.LINE_AA)
     small = (min(size[0] // _LARGER, width), size[1] // _LARGER)
     ink = cv2.resize(large, small, interpolation=cv2.INTER_AREA).astype(np.float32)[..., None] / 255
-    margin = round(height * 0.028)
-    x, y = min(margin, width - small[0]), height - margin - small[1]
+    # So far from the side that it is whole on a screen of 16:10, which cuts the sides off.
+    x = min(round(width * 0.072), width - small[0])
+    y = height - round(height * 0.028) - small[1]
     view = plate[y : y + small[1], x : x + small[0]]
     view *= 0.45
     view += (245.0 - view) * ink

@@ -239,6 +239,8 @@ def test_the_mark_is_drawn_and_can_be_left_out(portrait: Path, tmp_path: Path) -
     assert len(ys) > 500
     assert ys.min() > 0.9 * 720
     assert xs.max() < 0.2 * 1280
+    # A screen of 16:10 filled with the picture shows 1152 of 1280 columns.
+    assert xs.min() >= (1280 - 1152) / 2
     region = marked.region
     assert not differ[region.y : region.y + region.height, region.x : region.x + region.width].any()
     marked.close()
