@@ -27,7 +27,7 @@ class Inside:
         self._light = float(np.clip(skin[0, 0, 0] / 150.0, 0.35, 1.1))
         # White in the light that falls on the face.
         enamel = tone((240.0, 226.0, 204.0)) * np.float32(0.96 * min(self._light, 1.05))
-        self._enamel = np.asarray(0.74 * enamel + 0.26 * skin, np.float32)
+        self._enamel = np.asarray(0.64 * enamel + 0.36 * skin, np.float32)
         self._dark, self._throat, self._tongue_tone, self._rim = (
             tone(colour) * np.float32(self._light)
             for colour in (
