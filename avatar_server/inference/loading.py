@@ -16,7 +16,7 @@ from avatar_server.config import LlmSettings, Settings
 from avatar_server.inference.available import llm_lacks
 from avatar_server.inference.llm.engine import EngineError, LlmEngine
 from avatar_server.inference.llm.retrieval import Encoder, FactIndex
-from avatar_server.inference.llm.router import LearningRouter, LlmRouter
+from avatar_server.inference.llm.router import LearningRouter, LlmRouter, Turn
 from avatar_server.inference.memory import MemoryFigure
 from avatar_server.inference.tts.contract import Synthesizer
 from avatar_server.models.catalogue import CATALOGUE
@@ -29,6 +29,8 @@ class Recogniser(Protocol):
 
     def transcribe(self, pcm: NDArray[np.int16], language: str | None) -> Any: ...
 
+    def warm_up(self) -> None: ...
+
     def memory(self) -> MemoryFigure: ...
 
 
@@ -36,6 +38,8 @@ class EndOfTurnCheck(Protocol):
     """Has the speaker finished? See `avatar_server.inference.endpoint`."""
 
     def probability(self, pcm: NDArray[np.int16]) -> float: ...
+
+    def warm_up(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -88,6 +92,12 @@ def load_models(settings: Settings, phase: Callable[[str], None]) -> Models:
     elif settings.router.engine == "embedding":
         phase("loading the router")
         router = EmbeddingRouter.shipped(encoder, reader_weights(store))
+    phase("warming up")
+    # The first use of each takes up to a second more, which the first viewers would wait for.
+    recogniser.warm_up()
+    end_of_turn.warm_up()
+    if router is not None and not isinstance(router, LlmRouter):
+        router.decide("Hello there", [Turn("user", "Hi"), Turn("assistant", "Hello")])
     memory = {"stt": recogniser.memory(), "tts": synthesizer.memory(), "llm": llm.memory()}
     log.info("memory: %s", ", ".join(f"{part} {figure}" for part, figure in memory.items()))
     return Models(

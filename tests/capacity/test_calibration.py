@@ -138,6 +138,8 @@ def test_the_stages_of_the_embedded_models_are_measured(
 
     async def scenario() -> StageCosts:
         models = load_models(values, lambda _: None)
+        # Else the first viewers would wait for what each model does at its first use.
+        assert models.recogniser._encoder._silence is not None  # type: ignore[attr-defined]
         try:
             return await measure_stages(models, values, told.append, face=network)
         finally:
