@@ -50,7 +50,6 @@ from avatar_server.protocol.messages import (
     ModelMemory,
     OpenFaces,
     OpenSession,
-    ReplyAudio,
     Respond,
     Say,
     SessionOpened,
@@ -400,19 +399,14 @@ class InferenceService:
     async def _respond(self, session: Session, message: Respond) -> None:
         models, tools = await self._loaded(session)
         assert session.planner is not None
-        silence = contextlib.ExitStack()
-        maker = self._maker(
-            session, message.job, tools, self._budget(message.budget_s), silence.close
-        )
+        maker = self._maker(session, message.job, tools, self._budget(message.budget_s))
         committed = session.uncommitted.get(message.job)
         if committed is None:
             committed = asyncio.Event()
             committed.set()
-        with silence:
-            silence.enter_context(self._pressing.work())
-            chat = await maker.respond(
-                session.planner, message.text, message.history, committed, brief=message.brief
-            )
+        chat = await maker.respond(
+            session.planner, message.text, message.history, committed, brief=message.brief
+        )
         await models.llm.prefill(message.session, chat)
 
     async def _say(self, session: Session, message: Say) -> None:
@@ -433,19 +427,11 @@ class InferenceService:
         return self._budget(left_s).deadline(stage, self._workers.costs)
 
     def _maker(
-        self,
-        session: Session,
-        job: str,
-        tools: ReplyTools,
-        budget: TurnBudget,
-        sounded: Callable[[], None] = lambda: None,
+        self, session: Session, job: str, tools: ReplyTools, budget: TurnBudget
     ) -> ReplyMaker:
-        """`sounded` is called with each piece of sound, at least."""
         assert session.voice is not None
 
         def send(message: Message) -> None:
-            if isinstance(message, ReplyAudio):
-                sounded()
             if (stages := getattr(message, "stages_ms", None)) is not None:
                 self._tally.count("reply", stages)
                 self._waits.add(stages.get("queued", 0.0) / 1e3)

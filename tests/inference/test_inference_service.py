@@ -753,7 +753,7 @@ def test_the_models_words_are_not_kept() -> None:
     run(test)
 
 
-def test_prompts_are_not_read_ahead_while_somebody_waits_in_silence() -> None:
+def test_prompts_are_not_read_ahead_while_somebodys_words_are_recognised() -> None:
     async def test() -> None:
         async with bench(lambda _: ["It", "is", "a", "lamp."]) as b:
             await b.opened()
@@ -764,14 +764,11 @@ def test_prompts_are_not_read_ahead_while_somebody_waits_in_silence() -> None:
             b.say(Transcribe(session="s", job="2", purpose="final", pcm=pcm))
             await b.wait_for(lambda m: isinstance(m, Transcript) and m.job == "2")
             assert b.llm.held == [True, False]
-            # Of a reply until its first sound: what follows is made while it is heard.
-            b.voice.gate = threading.Event()
+            # Not during replies: with four of them there would be no time left for it.
             b.say(Respond(session="s", job="3", text="What is that thing?", budget_s=0.9))
-            await b.wait_for(lambda m: isinstance(m, ReplyAudio) and m.job == "3")
-            assert b.llm.held == [True, False] * 2
-            b.voice.gate.set()
             await b.end("3")
-            b.say(Respond(session="s", job="4", text="broken", budget_s=0.9))
+            assert b.llm.held == [True, False]
+            b.say(Transcribe(session="s", job="4", purpose="final", pcm=pcm))
             b.say(Cancel(session="s", job="4"))
             b.say(CheckEndOfTurn(session="s", job="5", pcm=pcm))
             await b.wait_for(lambda m: isinstance(m, EndOfTurn) and m.job == "5")
