@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from avatar_server.models import FetchError, ModelStore
 
-# A test says what is right, not how fast: the machine may have other work.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# The environment of the GPU engines' tests has no hypothesis, and needs none.
+with contextlib.suppress(ModuleNotFoundError):
+    from hypothesis import settings
+
+    # A test says what is right, not how fast: the machine may have other work.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 class SkippingStore(ModelStore):
