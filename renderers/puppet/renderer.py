@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -14,13 +13,14 @@ from renderers.contract import I420Frame, Pose, Rect
 from renderers.puppet.art import Art
 from renderers.puppet.bank import drawn_ahead
 from renderers.puppet.cache import Key, PatchCache
-from renderers.puppet.eyes import EYE_TOLERANCE, IRIS_SPRITE_PX, EyePainter, EyeState
+from renderers.puppet.drawn import DrawnFace
+from renderers.puppet.eyes import EYE_TOLERANCE, IRIS_SPRITE_PX, EyePainter
 from renderers.puppet.light import light_fields
 from renderers.puppet.motion import face_fields, face_weights
 from renderers.puppet.mouth import MouthPainter
 from renderers.puppet.practice import spoken_mouths
 from renderers.puppet.rig import Rig, RigError, load_rig
-from renderers.puppet.visemes import CLOSED, MOUTH_TOLERANCE, mouth_key, shape_of
+from renderers.puppet.visemes import CLOSED, MOUTH_TOLERANCE
 from renderers.warp import FieldGrid, Patch, WarpStage, i420_to_rgb
 from renderers.warp.arrays import Array
 
@@ -32,7 +32,7 @@ MOUTHS_HELD, EYES_HELD = 256, 320
 an avatar."""
 
 
-class PuppetRenderer:
+class PuppetRenderer(DrawnFace):
     """Draws the character in `folder`. Raises `RigError` if the folder cannot be used.
 
     Loading rasterises the art and, where there is a folder `cache` to keep them in, draws the
@@ -59,16 +59,13 @@ class PuppetRenderer:
                 f"{folder}: the picture is {rig.picture[0]}x{rig.picture[1]} and cannot be drawn "
                 f"at {width}x{height}; set the video size to match"
             )
-        self._size = (width, height)
         art = Art(folder / rig.art, cache)
         plate, self._alpha = _plate(folder, rig, art, transparent)
         region = Rect(rig.region.x, rig.region.y, rig.region.width, rig.region.height)
         grid = FieldGrid(region)
         local, head = face_fields(rig, grid)
         light = light_fields(rig, grid, plate, len(head)) if rig.head.light else None
-        self._stage = WarpStage(plate, grid, local, head, light)
-        self._local = np.zeros(len(local), np.float32)
-        self._head = np.zeros(len(head), np.float32)
+        stage = WarpStage(plate, grid, local, head, light)
         iris = art.feature("iris", _iris_box(rig), (IRIS_SPRITE_PX, IRIS_SPRITE_PX))
         box = rig.mouth.box
         view, size = (box.x, box.y, box.width, box.height), (box.width, box.height)
@@ -81,19 +78,12 @@ class PuppetRenderer:
             mouths = drawn_ahead(cache, made_of, spoken_mouths, mouth.paint)
         left = EyePainter(rig.eyes.left, rig.eyes, plate, iris)
         right = EyePainter(rig.eyes.right, rig.eyes, plate, iris)
-        self._features: list[tuple[PatchCache, Callable[[Key], Patch]]] = [
+        features = [
             (PatchCache(MOUTHS_HELD, MOUTH_TOLERANCE, CLOSED, mouths), mouth.paint),
             (PatchCache(EYES_HELD, EYE_TOLERANCE), left.paint_key),
             (PatchCache(EYES_HELD, EYE_TOLERANCE), right.paint_key),
         ]
-        self._asked: list[Key] = [(), (), ()]
-        self._shown: list[Key] = [(), (), ()]
-        self._fresh = True
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(width, height) in pixels."""
-        return self._size
+        super().__init__((width, height), stage, len(local), len(head), features)
 
     @property
     def mouth_box(self) -> Rect:
@@ -101,26 +91,8 @@ class PuppetRenderer:
         box = self._rig.mouth.box
         return Rect(box.x, box.y, box.width, box.height)
 
-    def draw(self, pose: Pose, frame: I420Frame) -> Rect:
-        """Fill `frame` with `pose`; see `renderers.contract.Renderer.draw`."""
-        if (frame.width, frame.height) != self._size:
-            raise ValueError(
-                f"the frame is {frame.width}x{frame.height}, the renderer {self._size}"
-            )
-        gaze = (pose.gaze_x, pose.gaze_y)
-        eyes = (
-            EyeState.of(pose.blink_left, pose.squint, gaze, pose.smile),
-            EyeState.of(pose.blink_right, pose.squint, gaze, pose.smile),
-        )
-        mouth = self._show(0, mouth_key(pose))
-        for side, state in enumerate(eyes):
-            self._show(side + 1, state)
-        face_weights(pose, shape_of(mouth).jaw, self._local, self._head)
-        dirty = self._stage.draw(self._local, self._head, frame)
-        if self._fresh:
-            self._fresh = False
-            return Rect(0, 0, *self._size)
-        return dirty
+    def _weigh(self, pose: Pose, jaw: float) -> None:
+        face_weights(pose, jaw, self._local, self._head)
 
     def draw_rgba(self, pose: Pose) -> NDArray[np.uint8]:
         """`pose` without a background; see `renderers.contract.CutoutRenderer.draw_rgba`."""
@@ -129,22 +101,6 @@ class PuppetRenderer:
         frame = I420Frame.empty(*self._size)
         self.draw(pose, frame)
         return np.dstack([i420_to_rgb(frame), self._stage.moved(self._alpha)])
-
-    def close(self) -> None:
-        """Give back the cached drawings."""
-        for cache, _ in self._features:
-            cache.clear()
-
-    def _show(self, place: int, key: Key) -> Key:
-        """Lay the drawing that stands for `key` of the mouth (0) or an eye (1, 2); its own key."""
-        if key != self._asked[place]:
-            cache, draw = self._features[place]
-            self._asked[place] = key
-            shown, patch = cache.get(key, draw)
-            if shown != self._shown[place]:
-                self._shown[place] = shown
-                self._stage.lay(patch)
-        return self._shown[place]
 
 
 def _plate(
