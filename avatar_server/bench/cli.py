@@ -43,9 +43,6 @@ def bench_turn_command(
     check_json_file(json_file)
     settings = settings_or_exit(config, sets, {})
     ensure_models(settings, Console(stderr=True, highlight=False))
-    arguments = ["--config", config]
-    for pair in sets or []:
-        arguments += ["--set", pair]
     from avatar_server.bench.turn import bench_turn
 
     figures = bench_turn(
@@ -53,7 +50,7 @@ def bench_turn_command(
         speech=speech,
         url=url,
         avatar=avatar,
-        arguments=arguments,
+        arguments=_server_arguments(config, sets),
         progress=lambda line: print(line, file=sys.stderr),
     )
     report_figures(figures, json_file)
@@ -96,7 +93,7 @@ def bench_joins_command(
     figures = bench_joins(
         count=count,
         avatar=avatar,
-        arguments=["--config", config, *(word for pair in sets or [] for word in ("--set", pair))],
+        arguments=_server_arguments(config, sets),
         progress=lambda line: print(line, file=sys.stderr),
     )
     report_figures(figures, json_file)
@@ -197,3 +194,8 @@ def bench_browser_command(
         raise stop_with(str(error), WRONG_USE) from error
     print_table(figures)
     report_figures(figures, json_file)
+
+
+def _server_arguments(config: str, sets: list[str] | None) -> list[str]:
+    """What starts a server with the same configuration."""
+    return ["--config", config, *(word for pair in sets or [] for word in ("--set", pair))]

@@ -1,4 +1,4 @@
-"""Work that a viewer waits for in silence; what is done ahead of need makes way for it."""
+"""Work that what is done ahead of need makes way for: the recognition of a viewer's words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pressing:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
-        """Around something that a viewer waits for."""
+        """Around a piece of such work."""
         self._count += 1
         if self._count == 1:
             self._changed(True)
